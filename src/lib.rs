@@ -26,6 +26,7 @@
 //! | what expressions mean | the crate `admission-cel` |
 //! | what an injected workload looks like, and conflicts | core: [`inject`] |
 //! | the result of many policies for one workload | core: [`decision`] |
+//! | what an earlier revision added, and how a stored workload gets another one | core: [`revision`], [`update`] |
 //! | how policies become CEL, or webhook configurations | core: [`compile`] |
 //! | the answers of the webhook | core: [`review`] |
 //! | what `scpol lint` finds | core: [`lint`] |
@@ -83,6 +84,6 @@ pub mod workloads;
 
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
-    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, policy, quality, review, targets,
-    workload,
+    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, policy, quality, review, revision,
+    targets, update, workload,
 };

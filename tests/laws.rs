@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const LISTS: [&str; 4] = ["volumes", "imagePullSecrets", "initContainers", "containers"];
-const POLICIES: [&str; 4] = ["zeta", "alpha", "a.b-c", "mid"];
+pub(crate) const POLICIES: [&str; 4] = ["zeta", "alpha", "a.b-c", "mid"];
 
 fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
@@ -207,14 +207,31 @@ fn expected_names(workload: &Workload, templates: &[&Template], list: &str) -> V
 }
 
 /// The object as a server stores it: with canonical quantities, defaults and the token mount, and without empty values.
-fn as_stored(mut body: Value, workload: &Workload) -> Value {
-    let pod = body.pointer_mut(&workload.pod_pointer()).unwrap();
-    let Some(Value::Object(spec)) = pod.get_mut("spec") else { return body };
-    for list in ["initContainers", "containers"] {
-        for container in objects(spec.get_mut(list)) {
-            store_container(container);
+/// The same again changes nothing.
+pub(crate) fn as_stored(body: Value, workload: &Workload) -> Value {
+    let mut body = with_defaults(body, workload);
+    let spec = body.pointer_mut(&workload.pod_pointer()).and_then(|pod| pod.get_mut("spec")?.as_object_mut());
+    for container in spec.into_iter().flat_map(containers) {
+        let token =
+            json!({"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true});
+        let mounts = container.entry("volumeMounts").or_insert(json!([])).as_array_mut().unwrap();
+        if !mounts.contains(&token) {
+            mounts.push(token);
         }
     }
+    body
+}
+
+fn containers(spec: &mut RawObject) -> impl Iterator<Item = &mut RawObject> {
+    let lists = spec.iter_mut().filter(|(field, _)| ["initContainers", "containers"].contains(&field.as_str()));
+    lists.flat_map(|(_, list)| objects(Some(list)))
+}
+
+/// The object as a server stores it, without what admission adds to pods. The same again changes nothing.
+pub(crate) fn with_defaults(mut body: Value, workload: &Workload) -> Value {
+    let pod = body.pointer_mut(&workload.pod_pointer()).unwrap();
+    let Some(Value::Object(spec)) = pod.get_mut("spec") else { return body };
+    containers(spec).for_each(store_container);
     for volume in objects(spec.get_mut("volumes")) {
         if volume.len() == 1 {
             volume.insert("emptyDir".into(), json!({}));
@@ -250,9 +267,6 @@ fn store_container(container: &mut RawObject) {
             }
         }
     }
-    let token =
-        json!({"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true});
-    container.entry("volumeMounts").or_insert(json!([])).as_array_mut().unwrap().push(token);
 }
 
 fn canonical(amount: Option<&mut Value>) {
@@ -270,22 +284,22 @@ fn canonical(amount: Option<&mut Value>) {
 ///
 /// Ten times as fast as composed strategies, with generators in plain code.
 #[derive(Debug)]
-struct Dice(std::vec::IntoIter<u8>);
+pub(crate) struct Dice(std::vec::IntoIter<u8>);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
         usize::from(self.0.next().unwrap_or_default()) % sides
     }
 
     /// A kind with a pod.
-    fn kind(&mut self) -> Arc<Kind> {
+    pub(crate) fn kind(&mut self) -> Arc<Kind> {
         let custom =
             ["spec.template", "spec.workers.podTemplate"].map(|path| Kind::of("example.org", "rollouts", Some(path)));
         let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.pod_path.is_some()).cloned().chain(custom).collect();
         self.pick(&kinds)
     }
 
-    fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.roll(choices.len())].clone()
     }
 
@@ -305,7 +319,7 @@ impl Dice {
     }
 }
 
-fn dice() -> impl Strategy<Value = Dice> {
+pub(crate) fn dice() -> impl Strategy<Value = Dice> {
     prop::collection::vec(any::<u8>(), 0..160).prop_map(|rolls| Dice(rolls.into_iter()))
 }
 
@@ -317,8 +331,15 @@ fn scene() -> impl Strategy<Value = (Workload, Vec<Template>)> {
     })
 }
 
-/// The template of the policy `index`, with unique names and shared ones.
+/// The template of the policy `index`.
 fn template(dice: &mut Dice, index: usize) -> Template {
+    let (spec, position) = content(dice, index);
+    let template = Template::new(POLICIES[index], &spec, position);
+    if dice.roll(4) == 3 { template.with_native_sidecars() } else { template }
+}
+
+/// What the policy `index` adds, with unique names and shared ones.
+pub(crate) fn content(dice: &mut Dice, index: usize) -> (v1alpha1::Template, Position) {
     let own = [format!("p{index}-x"), format!("p{index}-y")];
     let names = [own[0].as_str(), own[1].as_str(), "app", "proxy", "d/1~2", own[0].as_str(), own[1].as_str()];
     let pick = |dice: &mut Dice, most| dice.some(&names, most).into_iter().collect::<BTreeSet<_>>();
@@ -334,9 +355,7 @@ fn template(dice: &mut Dice, index: usize) -> Template {
     let mut place = || dice.pick(&[Place::After, Place::Before]);
     let [containers, init_containers, env_from, volume_mounts] = [place(), place(), place(), place()];
     let env = dice.pick(&[EnvPlace::Auto, EnvPlace::Before, EnvPlace::After]);
-    let position = Position { containers, init_containers, env, env_from, volume_mounts };
-    let template = Template::new(POLICIES[index], &spec, position);
-    if dice.roll(4) == 3 { template.with_native_sidecars() } else { template }
+    (spec, Position { containers, init_containers, env, env_from, volume_mounts })
 }
 
 /// Content besides containers, and for the user's own containers. Empty in half of the cases.
@@ -420,8 +439,12 @@ fn volume(dice: &mut Dice) -> Value {
 }
 
 fn workload(dice: &mut Dice) -> Workload {
-    const NAMES: [&str; 6] = ["app", "web", "proxy", "d/1~2", "日志", "p1-x"];
     let kind = dice.kind();
+    workload_of(&kind, dice)
+}
+
+pub(crate) fn workload_of(kind: &Arc<Kind>, dice: &mut Dice) -> Workload {
+    const NAMES: [&str; 6] = ["app", "web", "proxy", "d/1~2", "日志", "p1-x"];
     let mut names = dice.some(&NAMES, 5);
     let inits = names.split_off(dice.roll(names.len() + 1));
     let volumes = dice.some(&NAMES, 4);
@@ -446,7 +469,7 @@ fn workload(dice: &mut Dice) -> Workload {
         body["spec"]["volumeClaimTemplates"] =
             dice.pick(&[json!([{"metadata": {"name": "proxy"}}]), json!(null), json!([])]);
     }
-    Workload::new(&kind, body)
+    Workload::new(kind, body)
 }
 
 fn metadata(dice: &mut Dice) -> Value {
@@ -465,7 +488,7 @@ fn metadata(dice: &mut Dice) -> Value {
 }
 
 /// JSON that no server sends, from the words that the code looks for.
-fn strange() -> impl Strategy<Value = Workload> {
+pub(crate) fn strange() -> impl Strategy<Value = Workload> {
     dice().prop_map(|mut dice| {
         let kind = dice.kind();
         let pod = match dice.roll(4) {

@@ -17,3 +17,4 @@ mod manifests;
 mod policies;
 mod tools;
 mod undo;
+mod updates;

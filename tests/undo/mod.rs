@@ -21,6 +21,23 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     }
 }
 
+/// The pointer of the item or entry that a marker lists as `at`, with indexes instead of keys. None for a list or map.
+pub(crate) fn locate(body: &Value, at: &str) -> Option<String> {
+    let (mut value, mut name, mut pointer) = (body, String::new(), String::new());
+    for token in at[1..].split('/') {
+        let key_of_it = token.replace("~1", "/").replace("~0", "~");
+        let step = match value {
+            Value::Array(items) => items.iter().position(|item| key(&name, item) == key_of_it)?.to_string(),
+            _ => token.to_owned(),
+        };
+        pointer = format!("{pointer}/{step}");
+        value = body.pointer(&pointer)?;
+        name = key_of_it;
+    }
+    let is_parent = value.is_array() || ["/metadata", "/labels", "/annotations"].iter().any(|end| at.ends_with(end));
+    (!is_parent).then_some(pointer)
+}
+
 /// Removes the value at `tokens` below `at`, whose name is `name`.
 fn remove(at: &mut Value, name: &str, tokens: &[String], was_null: bool) {
     let (token, rest) = tokens.split_first().unwrap();

@@ -298,6 +298,11 @@ impl Decision {
         policies.iter().filter_map(|policy| delivery(policy, workload, self.native_sidecars).ok()).collect()
     }
 
+    /// The policies that match, injected or not.
+    pub(crate) fn matching(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.matching.iter()
+    }
+
     /// Keeps the policies for which `asked` is true. The others have had their effect on conflicts.
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
         self.keep(&asked);
@@ -511,8 +516,15 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
 pub const JUDGED: u8 = 9;
 
 /// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself
-/// from ending.
-fn delivery<'a>(policy: &'a Policy, workload: &Workload, native_sidecars: bool) -> Result<Cow<'a, Template>, Reason> {
+/// from ending. `native_sidecars`: whether the server has native sidecars.
+///
+/// # Errors
+/// The reason if it cannot be delivered.
+pub(crate) fn delivery<'a>(
+    policy: &'a Policy,
+    workload: &Workload,
+    native_sidecars: bool,
+) -> Result<Cow<'a, Template>, Reason> {
     let template = &policy.template;
     let is_wanted = match policy.spec.native_sidecars {
         NativeSidecars::Never => false,

@@ -15,7 +15,9 @@ pub mod naming;
 pub mod policy;
 pub mod quality;
 pub mod review;
+pub mod revision;
 pub mod targets;
+pub mod update;
 #[cfg(test)]
 mod updates;
 pub mod workload;

@@ -9,8 +9,11 @@
 //! - a port without protocol is a TCP port;
 //! - a field that only `actual` has comes from defaulting or admission, and makes no difference. The exception is an
 //!   object that is a choice between its fields: a volume with another source is another volume.
+//!
+//! [`exact`] asks for more: what only `actual` has must be a default of the API server.
 
 use super::content::Fields;
+use super::defaults;
 use crate::api::v1alpha1::RawObject;
 use admission_cel::quantity;
 use serde_json::Value;
@@ -36,7 +39,19 @@ enum Step {
 
 /// The first field of `wanted` that `actual` lacks or has with another value; none if they are equal.
 pub(crate) fn difference(wanted: &RawObject, actual: &RawObject, fields: Fields) -> Option<Difference> {
-    compare_fields(wanted, actual, fields, "")
+    compare_fields(wanted, actual, fields, "", Rest::Any)
+}
+
+/// The first field of `actual`, an item of the list `list`, that is not what the API server makes of `wanted`.
+/// `host_network`: whether the pod is on the network of its host.
+pub(crate) fn exact(
+    wanted: &RawObject,
+    actual: &RawObject,
+    fields: Fields,
+    list: &str,
+    host_network: bool,
+) -> Option<Difference> {
+    compare_fields(wanted, actual, fields, list, Rest::Defaults { host_network })
 }
 
 /// The same in both directions: first `one` as wanted, then `other`.
@@ -44,21 +59,53 @@ pub(super) fn mutual_difference(one: &RawObject, other: &RawObject, fields: Fiel
     difference(one, other, fields).or_else(|| difference(other, one, fields).map(Difference::turned))
 }
 
-/// Compares two objects that are the value of the field `name`.
-fn compare_fields(wanted: &RawObject, actual: &RawObject, fields: Fields, name: &str) -> Option<Difference> {
+/// What the actual value may have besides the fields that the wanted one asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Any,
+    /// What the API server adds by itself.
+    Defaults {
+        host_network: bool,
+    },
+}
+
+/// Compares two objects that are the value of the field `name`, or an item of that list.
+fn compare_fields(
+    wanted: &RawObject,
+    actual: &RawObject,
+    fields: Fields,
+    name: &str,
+    rest: Rest,
+) -> Option<Difference> {
     for (field, value) in wanted.iter().filter(|(field, value)| asks(field, value, fields)) {
         let there = actual.get(field).unwrap_or(&Value::Null);
         let kind = if is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
-        if let Some(difference) = compare(value, there, field, kind) {
+        if let Some(difference) = compare_values(value, there, field, kind, rest) {
             return Some(difference.within(Step::Field(field.clone())));
         }
     }
-    if fields == Fields::Open {
-        return None;
+    if fields == Fields::Closed {
+        let is_choice =
+            |(field, there): &(&String, &Value)| !is_empty(there) && wanted.get(*field).is_none_or(Value::is_null);
+        if let Some((field, there)) = actual.iter().find(is_choice) {
+            return Some(Difference::at(&Value::Null, there).within(Step::Field(field.clone())));
+        }
     }
-    let (field, there) =
-        actual.iter().find(|(field, there)| !is_empty(there) && wanted.get(*field).is_none_or(Value::is_null))?;
-    Some(Difference::at(&Value::Null, there).within(Step::Field(field.clone())))
+    let Rest::Defaults { host_network } = rest else { return None };
+    let is_asked = |field: &String| wanted.get(field).is_some_and(|value| asks(field, value, fields));
+    actual.iter().filter(|(field, _)| !is_asked(field)).find_map(|(field, there)| {
+        let difference = match there {
+            Value::Object(below) => compare_fields(&RawObject::new(), below, Fields::Open, field, rest)?,
+            _ if is_nothing(there) || defaults::is_default(name, field, there, actual, host_network) => return None,
+            _ => Difference::at(&Value::Null, there),
+        };
+        Some(difference.within(Step::Field(field.clone())))
+    })
+}
+
+/// True if and only if `value` says nothing in any field. `false` and 0 say something in some.
+fn is_nothing(value: &Value) -> bool {
+    is_empty(value) && !matches!(value, Value::Bool(_) | Value::Number(_))
 }
 
 /// True if and only if the wanted value of `field` asks for a certain value.
@@ -92,13 +139,17 @@ pub(crate) fn is_quantity(object: &str, field: &str) -> bool {
 
 /// Compares two values of the field `name`.
 pub(crate) fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
+    compare_values(wanted, actual, name, kind, Rest::Any)
+}
+
+fn compare_values(wanted: &Value, actual: &Value, name: &str, kind: Kind, rest: Rest) -> Option<Difference> {
     match (wanted, actual) {
-        (Value::Object(wanted), Value::Object(actual)) => compare_fields(wanted, actual, Fields::Open, name),
+        (Value::Object(wanted), Value::Object(actual)) => compare_fields(wanted, actual, Fields::Open, name, rest),
         (Value::Object(wanted), nothing) if is_empty(nothing) => {
-            compare_fields(wanted, &RawObject::new(), Fields::Open, name)
+            compare_fields(wanted, &RawObject::new(), Fields::Open, name, rest)
         }
-        (Value::Array(wanted), Value::Array(actual)) => compare_lists(wanted, actual, name),
-        (Value::Array(wanted), nothing) if is_empty(nothing) => compare_lists(wanted, &[], name),
+        (Value::Array(wanted), Value::Array(actual)) => compare_lists(wanted, actual, name, rest),
+        (Value::Array(wanted), nothing) if is_empty(nothing) => compare_lists(wanted, &[], name, rest),
         _ if same_scalar(wanted, actual, name, kind) => None,
         _ => Some(Difference::at(wanted, actual)),
     }
@@ -204,11 +255,11 @@ impl Keyed {
     }
 }
 
-fn compare_lists(wanted: &[Value], actual: &[Value], name: &str) -> Option<Difference> {
+fn compare_lists(wanted: &[Value], actual: &[Value], name: &str, rest: Rest) -> Option<Difference> {
     let by_key = Keyed::named(name).and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
     match by_key {
-        Some((keyed, wanted, actual)) => compare_keyed(&wanted, &actual, keyed),
-        None => compare_ordered(wanted, actual, name),
+        Some((keyed, wanted, actual)) => compare_keyed(&wanted, &actual, keyed, rest),
+        None => compare_ordered(wanted, actual, name, rest),
     }
 }
 
@@ -230,28 +281,28 @@ struct Index<'a> {
     items: HashMap<String, &'a RawObject>,
 }
 
-fn compare_keyed(wanted: &Index<'_>, actual: &Index<'_>, keyed: &Keyed) -> Option<Difference> {
+fn compare_keyed(wanted: &Index<'_>, actual: &Index<'_>, keyed: &Keyed, rest: Rest) -> Option<Difference> {
     for key in &wanted.order {
         let item = wanted.items[key];
         let difference = match actual.items.get(key) {
-            Some(there) => compare_fields(item, there, keyed.fields, keyed.field),
+            Some(there) => compare_fields(item, there, keyed.fields, keyed.field, rest),
             None => Some(Difference::at(&Value::Object(item.clone()), &Value::Null)),
         };
         if let Some(difference) = difference {
             return Some(difference.within(Step::Item(key.clone())));
         }
     }
-    if keyed.others == Others::Ignored {
+    if keyed.others == Others::Ignored && rest == Rest::Any {
         return None;
     }
     let other = actual.order.iter().find(|key| !wanted.items.contains_key(*key))?;
     Some(Difference::at(&Value::Null, &Value::Object(actual.items[other].clone())).within(Step::Item(other.clone())))
 }
 
-fn compare_ordered(wanted: &[Value], actual: &[Value], name: &str) -> Option<Difference> {
+fn compare_ordered(wanted: &[Value], actual: &[Value], name: &str, rest: Rest) -> Option<Difference> {
     for at in 0..wanted.len().max(actual.len()) {
         let difference = match (wanted.get(at), actual.get(at)) {
-            (Some(wanted), Some(actual)) => compare(wanted, actual, name, Kind::Plain),
+            (Some(wanted), Some(actual)) => compare_values(wanted, actual, name, Kind::Plain, rest),
             (wanted, actual) => Some(Difference::at(wanted.unwrap_or(&Value::Null), actual.unwrap_or(&Value::Null))),
         };
         if let Some(difference) = difference {

@@ -5,9 +5,8 @@
 
 use super::Template;
 use super::content::{MAPS, key_in};
-use super::undo::{Listed, meaning};
+use super::listed::{Listed, What};
 use crate::workload::Workload;
-use json_patch::jsonptr::Pointer;
 use serde_json::Value;
 
 /// The loss of a policy's additions by an update.
@@ -45,11 +44,8 @@ impl Item {
     /// marker of ours has.
     fn at(pointer: &str, workload: &Workload) -> Option<Self> {
         // JSON writes control characters in several ways, and no key has one.
-        let below = pointer.strip_prefix(&workload.pod_pointer()).filter(|below| !below.contains(|c| c < ' '))?;
-        let tokens: Vec<String> =
-            Pointer::parse(below).ok()?.tokens().map(|token| token.decoded().into_owned()).collect();
-        let listed = meaning(&tokens.iter().map(String::as_str).collect::<Vec<_>>())?;
-        (!matches!(listed, Listed::Container)).then_some(Self { tokens })
+        let listed = Listed::parse(&workload.pod_pointer(), pointer).filter(|_| !pointer.contains(|c| c < ' '))?;
+        (!matches!(listed.what, What::Parent)).then_some(Self { tokens: listed.tokens })
     }
 
     fn is_in(&self, workload: &Workload) -> bool {

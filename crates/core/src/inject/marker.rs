@@ -50,7 +50,7 @@ impl Marker {
     }
 
     /// The value of the annotation.
-    pub(super) fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         Value::String(serde_json::to_string(self).expect("a marker is JSON"))
     }
 }
@@ -68,6 +68,11 @@ pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
 /// True if the pod, or pod template, of `workload` has a marker annotation, readable or not.
 pub fn is_marked(workload: &Workload) -> bool {
     policies(workload).next().is_some()
+}
+
+/// All readable markers on the pod, or pod template, of `workload`.
+pub(crate) fn all(workload: &Workload) -> impl Iterator<Item = Marker> {
+    policies(workload).filter_map(|policy| read(workload, policy))
 }
 
 /// The names of the policies whose annotation the pod, or pod template, of `workload` has.

@@ -7,7 +7,9 @@
 
 pub(crate) mod conflict;
 pub(crate) mod content;
+pub(crate) mod defaults;
 pub(crate) mod equal;
+pub(crate) mod listed;
 mod loss;
 pub mod marker;
 mod merge;
@@ -20,6 +22,7 @@ pub(crate) mod unmet;
 
 pub use loss::{Loss, loss};
 pub use obstacle::Conflict;
+pub(crate) use undo::undo_those;
 pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 
 use crate::api::pod_security::Standard;
@@ -33,8 +36,10 @@ use merge::{Addition, Group, Shape};
 use needs::Needs;
 pub(crate) use needs::amounts;
 use pod::Pod;
+use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use wildmatch::WildMatch;
 
 /// A template that is ready to be injected.
 ///
@@ -96,7 +101,7 @@ impl Template {
     }
 
     /// True if and only if one of its containers or init containers is called `name`.
-    fn names_container(&self, name: &str) -> bool {
+    pub(crate) fn names_container(&self, name: &str) -> bool {
         let all = self.spec.containers.iter().chain(&self.spec.init_containers);
         all.into_iter().any(|container| container.get("name").is_some_and(|own| own == name))
     }
@@ -105,11 +110,18 @@ impl Template {
     pub(crate) fn reaches(&self, list: &List) -> bool {
         list.field == content::CONTAINERS || list.field == content::INIT_CONTAINERS && self.spec.include_init_containers
     }
+
+    /// A check whether its additions go into a user's container of that name.
+    fn picks(&self) -> impl Fn(&str) -> bool + use<> {
+        let globs: Vec<_> = self.spec.app_containers.iter().map(|glob| WildMatch::new(glob)).collect();
+        move |name| globs.is_empty() || globs.iter().any(|glob| glob.matches(name))
+    }
 }
 
-fn hash(spec: &v1alpha1::Template) -> String {
+/// First 16 hex digits of the SHA-256 of `content` as canonical JSON.
+pub(crate) fn hash(content: &impl Serialize) -> String {
     // A `Value` gives the canonical form, because serde_json sorts maps by key.
-    let mut canonical = serde_json::to_value(spec).expect("a template is JSON");
+    let mut canonical = serde_json::to_value(content).expect("content of a policy is JSON");
     without_fractions(&mut canonical);
     crate::digest::short(canonical.to_string())
 }

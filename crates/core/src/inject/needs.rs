@@ -470,13 +470,13 @@ fn is_own_volume(spec: &v1alpha1::Template, name: &str) -> bool {
 }
 
 /// The value in `item` at `path`; null counts as absent.
-pub(super) fn at<'a>(item: &'a RawObject, path: &[&str]) -> Option<&'a Value> {
+pub(crate) fn at<'a>(item: &'a RawObject, path: &[&str]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     let value = rest.iter().try_fold(item.get(*first)?, |value, step| value.get(step))?;
     (!value.is_null()).then_some(value)
 }
 
-pub(super) fn objects<'a>(item: &'a RawObject, path: &[&str]) -> impl Iterator<Item = &'a RawObject> {
+pub(crate) fn objects<'a>(item: &'a RawObject, path: &[&str]) -> impl Iterator<Item = &'a RawObject> {
     at(item, path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
 }
 

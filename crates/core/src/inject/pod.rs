@@ -10,7 +10,6 @@ use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
 use serde_json::Value;
 use std::collections::HashSet;
-use wildmatch::WildMatch;
 
 /// The network that a pod's containers listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +126,7 @@ impl<'a> Pod<'a> {
         }
         let marked = marker::containers(self.workload, matching);
         let is_ours = |name: &str| marked.contains(name) || matching.iter().any(|other| other.names_container(name));
-        let globs: Vec<_> = template.spec.app_containers.iter().map(|glob| WildMatch::new(glob)).collect();
+        let picks = template.picks();
         let mut own = Vec::new();
         let mut seen = HashSet::new();
         for list in LISTS.iter().filter(|list| template.reaches(list)) {
@@ -140,7 +139,7 @@ impl<'a> Pod<'a> {
                         "name of its own",
                     ));
                 }
-                if is_ours(name) || !(globs.is_empty() || globs.iter().any(|glob| glob.matches(name))) {
+                if is_ours(name) || !picks(name) {
                     continue;
                 }
                 let is_list =

@@ -4,11 +4,11 @@
 //! of two maps, and those lists and maps. All else stays, and so do items that do not exist exactly once, and volumes
 //! that are still mounted. All of these are reported.
 
-use super::content::key_in;
+use super::content::Scope;
+use super::listed::{self, Listed, What};
 use super::marker::{self, Marker};
 use crate::api::MARKER_PREFIX;
 use crate::workload::{Kind, Workload, is_built_in};
-use json_patch::jsonptr::Pointer;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -80,10 +80,16 @@ impl fmt::Display for Leftover {
 /// volumes, whatever the order of policies. It never removes content outside of markers, content that injection cannot
 /// add, or the volume of a mount that stays.
 pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
-    undo_those(workload, |name| policy.is_none_or(|policy| policy == name))
+    undo_those(workload, |name| policy.is_none_or(|policy| policy == name), |_| false)
 }
 
-fn undo_those(workload: &Workload, is_wanted: impl Fn(&str) -> bool) -> Option<Undone> {
+/// As [`undo`], for the policies for which `is_wanted` is true. The volumes that `returns` names are removed even if
+/// containers that stay mount them, because the caller adds them again.
+pub(crate) fn undo_those(
+    workload: &Workload,
+    is_wanted: impl Fn(&str) -> bool,
+    returns: impl Fn(&str) -> bool + Copy,
+) -> Option<Undone> {
     let names: Vec<String> = marked(workload).filter(|name| is_wanted(name)).collect();
     if names.is_empty() {
         return None;
@@ -102,11 +108,11 @@ fn undo_those(workload: &Workload, is_wanted: impl Fn(&str) -> bool) -> Option<U
         |pointer: &str| pointer.strip_prefix(&of_volumes).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     for (name, marker) in &markers {
         undone.take_marker(&pod, name);
-        undone.take(&pod, name, marker, |pointer| !is_of_volumes(pointer));
+        undone.take(&pod, name, marker, |pointer| !is_of_volumes(pointer), returns);
     }
     // Volumes last, because all other mounts are gone by then.
     for (name, marker) in &markers {
-        undone.take(&pod, name, marker, is_of_volumes);
+        undone.take(&pod, name, marker, is_of_volumes, returns);
     }
     undone.policies = markers.into_iter().map(|(name, _)| name).collect();
     Some(undone)
@@ -127,7 +133,7 @@ pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone>
     let mut all: Option<Undone> = None;
     for kind in &kinds {
         let body = all.as_ref().map_or(&workload.body, |all| &all.body).clone();
-        let Some(undone) = undo_those(&Workload::new(kind, body), is_wanted) else { continue };
+        let Some(undone) = undo_those(&Workload::new(kind, body), is_wanted, |_| false) else { continue };
         let before = all.take().map_or_else(Default::default, |all| (all.policies, all.leftovers));
         all = Some(Undone {
             body: undone.body,
@@ -169,10 +175,17 @@ impl Undone {
 
     /// Removes the wanted entries of the marker of `policy`, from the last to the first: a created list goes after its
     /// items.
-    fn take(&mut self, pod: &str, policy: &str, marker: &Marker, is_wanted: impl Fn(&str) -> bool) {
+    fn take(
+        &mut self,
+        pod: &str,
+        policy: &str,
+        marker: &Marker,
+        is_wanted: impl Fn(&str) -> bool,
+        returns: impl Fn(&str) -> bool + Copy,
+    ) {
         for pointer in marker.added.iter().rev().filter(|pointer| is_wanted(pointer)) {
             let was = if marker.nulls.contains(pointer) { Was::Null } else { Was::Absent };
-            if let Err(cause) = remove(&mut self.body, pod, pointer, was) {
+            if let Err(cause) = remove(&mut self.body, pod, pointer, was, returns) {
                 self.leave(policy, pointer, cause);
             }
         }
@@ -190,61 +203,24 @@ enum Was {
     Null,
 }
 
-/// The meaning of a pointer in a marker.
-pub(super) enum Listed<'a> {
-    /// A list or map, which is removed if it is empty.
-    Container,
-    /// An item of the list of that name.
-    Item(&'a str),
-    /// An entry of a map.
-    Entry,
-}
-
-/// The meaning of the pointer `tokens`, which begins at the pod; none if injection never adds it.
-pub(super) fn meaning<'a>(tokens: &[&'a str]) -> Option<Listed<'a>> {
-    match tokens {
-        ["metadata"] | ["metadata", "labels" | "annotations"] => Some(Listed::Container),
-        // Never a marker, because each belongs to its own policy.
-        ["metadata", "annotations", key] if key.starts_with(MARKER_PREFIX) => None,
-        ["metadata", "labels" | "annotations", _] => Some(Listed::Entry),
-        ["spec", "volumes" | "imagePullSecrets" | "initContainers" | "containers"] => Some(Listed::Container),
-        ["spec", list @ ("volumes" | "imagePullSecrets" | "initContainers" | "containers"), _] => {
-            Some(Listed::Item(list))
-        }
-        ["spec", "initContainers" | "containers", _, "env" | "envFrom" | "volumeMounts"] => Some(Listed::Container),
-        ["spec", "initContainers" | "containers", _, list @ ("env" | "envFrom" | "volumeMounts"), _] => {
-            Some(Listed::Item(list))
-        }
-        _ => None,
-    }
-}
-
-fn remove(body: &mut Value, pod: &str, pointer: &str, was: Was) -> Result<(), Cause> {
-    let below = pointer.strip_prefix(pod).ok_or(Cause::Foreign)?;
-    let tokens: Vec<String> =
-        Pointer::parse(below).map_err(|_| Cause::Foreign)?.tokens().map(|token| token.decoded().into_owned()).collect();
-    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
-    let listed = meaning(&tokens).ok_or(Cause::Foreign)?;
-    let (last, parents) = tokens.split_last().ok_or(Cause::Foreign)?;
-    let mut parent = body.pointer_mut(pod).ok_or(Cause::Missing)?;
-    if matches!(listed, Listed::Item("volumes")) && is_mounted(&parent["spec"], last) {
+fn remove(body: &mut Value, pod: &str, pointer: &str, was: Was, returns: impl Fn(&str) -> bool) -> Result<(), Cause> {
+    let listed = Listed::parse(pod, pointer).ok_or(Cause::Foreign)?;
+    let (key, parents) = listed.split();
+    let pod = body.pointer_mut(pod).ok_or(Cause::Missing)?;
+    let is_volume = matches!(listed.what, What::Item(list) if list.scope == Scope::Volumes);
+    if is_volume && !returns(key) && is_mounted(&pod["spec"], key) {
         return Err(Cause::Mounted);
     }
-    let mut name = "";
-    for token in parents {
-        parent = step(parent, name, token)?;
-        name = token;
-    }
-    match (listed, parent) {
-        (Listed::Item(list), Value::Array(items)) => {
-            let place = only(items, list, last)?;
-            items.remove(place);
+    let parent = listed::locate(pod, parents)?;
+    match (listed.what, pod.pointer_mut(&parent).ok_or(Cause::Missing)?) {
+        (What::Item(_) | What::Inner(..), Value::Array(items)) => {
+            let list = parents.last().map_or("", String::as_str);
+            items.remove(listed::only(items, list, key)?);
             Ok(())
         }
-        (Listed::Entry, Value::Object(entries)) => entries.remove(*last).map(drop).ok_or(Cause::Missing),
-        (Listed::Container, Value::Object(fields)) => remove_empty(fields, last, was),
-        (_, Value::Null) => Err(Cause::Missing),
-        _ => Err(Cause::Unexpected),
+        (What::Entry(_), Value::Object(entries)) => entries.remove(key).map(drop).ok_or(Cause::Missing),
+        (What::Parent, Value::Object(fields)) => remove_empty(fields, key, was),
+        (_, other) => Err(listed::unfit(other)),
     }
 }
 
@@ -260,31 +236,6 @@ fn is_mounted(spec: &Value, name: &str) -> bool {
 
 fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value[list].as_array().into_iter().flatten()
-}
-
-/// The child `token` of `at`, whose own name is `name`.
-fn step<'a>(at: &'a mut Value, name: &str, token: &str) -> Result<&'a mut Value, Cause> {
-    match at {
-        Value::Object(fields) => fields.get_mut(token).ok_or(Cause::Missing),
-        Value::Array(items) => {
-            let place = only(items, name, token)?;
-            Ok(&mut items[place])
-        }
-        Value::Null => Err(Cause::Missing),
-        _ => Err(Cause::Unexpected),
-    }
-}
-
-/// The index of the only item with that key in `items` of the list `name`.
-fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
-    // Never without a key, because our items have one.
-    let is_it = |item: &Value| !key.is_empty() && item.as_object().is_some_and(|item| key_in(name, item) == key);
-    let mut places = (0..items.len()).filter(|&place| is_it(&items[place]));
-    match (places.next(), places.next()) {
-        (None, _) => Err(Cause::Missing),
-        (Some(place), None) => Ok(place),
-        _ => Err(Cause::Ambiguous),
-    }
 }
 
 /// Removes a created list or map if it is empty. A missing one is fine.

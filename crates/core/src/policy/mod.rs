@@ -14,6 +14,7 @@ use crate::api::trust::Trust;
 use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::capabilities::Capabilities;
 use crate::inject::marker::Marker;
+use crate::revision::Content;
 use crate::inject::{self, Loss, Template};
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
@@ -210,6 +211,15 @@ impl Policy {
             exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
             spec,
         }
+    }
+
+    /// The same policy with another `content`: it selects the same workloads, and adds what `content` says.
+    #[must_use]
+    pub fn with_content(&self, content: &Content) -> Self {
+        let Content { template, position, native_sidecars, jobs } = content.clone();
+        let spec = SidecarPolicySpec { template: Some(template), position, native_sidecars, jobs, ..self.spec.clone() };
+        let template = Template::new(&self.name, &content.template, position.unwrap_or_default());
+        Self { spec_hash: hash(&spec), template, spec, ..self.clone() }
     }
 
     /// The policy's expressions, in the order of the spec.

@@ -269,3 +269,25 @@ fn a_reason_names_five_globs_and_says_if_there_are_more() {
     assert_eq!(told(&["a", "b", "c", "d", "e", "f"]), told_of("a, b, c, d, e, …"));
     assert_eq!(told(&["a", "b", "c", "d", "e", "f", "g"]), told_of("a, b, c, d, e, …"));
 }
+
+#[test]
+fn a_policy_with_another_content_selects_the_same_and_adds_what_the_content_says() {
+    let spec = json!({
+        "namespaces": ["shop"], "failurePolicy": "Fail", "nativeSidecars": "Never",
+        "template": {"containers": [{"name": "x", "image": "x:1"}]}, "position": {"containers": "Before"},
+    });
+    let stored = policy("p", spec);
+    let own = Content::of(&stored.spec).unwrap();
+    let same = stored.with_content(&own);
+    assert_eq!((&same.spec, &same.spec_hash, &same.template), (&stored.spec, &stored.spec_hash, &stored.template));
+    let earlier = Content {
+        position: None,
+        ..serde_json::from_value(json!({"template": {"volumes": [{"name": "v"}]}})).unwrap()
+    };
+    let back = stored.with_content(&earlier);
+    assert_eq!(Content::of(&back.spec), Some(earlier));
+    let written = policy("p", serde_json::to_value(&back.spec).unwrap());
+    assert_eq!((&back.template, &back.spec_hash), (&written.template, &written.spec_hash), "as if it were written so");
+    assert_ne!(back.spec_hash, stored.spec_hash);
+    assert!(back.covers_namespace("shop") && !back.covers_namespace("other") && back.refuses());
+}

@@ -1,0 +1,236 @@
+//! The entries of a marker, read back: what each stands for, and whether that is still what a template adds.
+
+use super::Template;
+use super::content::{self, Entries, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS, Scope, key_in};
+use super::equal::{self, Difference};
+use super::marker::{self, Marker};
+use super::pod::{Network, Pod};
+use super::undo::Cause;
+use crate::api::MARKER_PREFIX;
+use crate::api::v1alpha1::{Place, RawObject};
+use crate::workload::Workload;
+use json_patch::jsonptr::{Pointer, PointerBuf};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// An entry of a marker.
+pub(crate) struct Listed {
+    /// The steps from the pod, with keys of items instead of indexes.
+    pub(crate) tokens: Vec<String>,
+    pub(crate) what: What,
+}
+
+/// The meaning of an entry.
+#[derive(Clone, Copy)]
+pub(crate) enum What {
+    /// A list or map that was created.
+    Parent,
+    /// An item of a list of the pod.
+    Item(&'static List),
+    /// An item of a list of a container, which is in the first list.
+    Inner(&'static List, &'static Inner),
+    /// An entry of a map.
+    Entry(&'static Entries),
+}
+
+impl Listed {
+    /// The entry `pointer` of a marker in an object whose pod is at `pod`. None if injection never adds such a thing.
+    pub(crate) fn parse(pod: &str, pointer: &str) -> Option<Self> {
+        let below = Pointer::parse(pointer.strip_prefix(pod)?).ok()?;
+        let tokens: Vec<String> = below.tokens().map(|token| token.decoded().into_owned()).collect();
+        let what = meaning(&tokens.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Some(Self { tokens, what })
+    }
+
+    /// The key in the list or map, and the steps to that.
+    pub(crate) fn split(&self) -> (&str, &[String]) {
+        self.tokens.split_last().map_or(("", &[]), |(last, parents)| (last.as_str(), parents))
+    }
+
+    /// The first field of `there`, the item at this place, that is not what the API server makes of `wanted`.
+    /// `host_network`: whether the pod is on the network of its host.
+    pub(crate) fn difference(&self, wanted: &RawObject, there: &RawObject, host_network: bool) -> Option<Difference> {
+        let (fields, list) = match self.what {
+            What::Item(list) => (list.fields, list.field),
+            What::Inner(_, inner) => (inner.fields, inner.field),
+            What::Parent | What::Entry(_) => return None,
+        };
+        equal::exact(wanted, there, fields, list, host_network)
+    }
+}
+
+fn meaning(tokens: &[&str]) -> Option<What> {
+    let list = |field: &str| LISTS.iter().find(|list| list.field == field);
+    let containers = |field: &str| list(field).filter(|list| list.scope == Scope::Containers);
+    let inner = |field: &str| INNER.iter().find(|inner| inner.field == field);
+    let map = |field: &str| MAPS.iter().find(|map| map.field == field);
+    match tokens {
+        ["metadata"] => Some(What::Parent),
+        ["metadata", field] => map(field).map(|_| What::Parent),
+        // Never a marker, because each belongs to its own policy.
+        ["metadata", "annotations", key] if key.starts_with(MARKER_PREFIX) => None,
+        ["metadata", field, _] => map(field).map(What::Entry),
+        ["spec", field] => list(field).map(|_| What::Parent),
+        ["spec", field, _] => list(field).map(What::Item),
+        ["spec", of, _, field] => containers(of).and(inner(field)).map(|_| What::Parent),
+        ["spec", of, _, field, _] => Some(What::Inner(containers(of)?, inner(field)?)),
+        _ => None,
+    }
+}
+
+/// The JSON pointer below `at` for `tokens`, in which keys stand for items.
+pub(crate) fn locate(at: &Value, tokens: &[String]) -> Result<String, Cause> {
+    let (mut at, mut name, mut pointer) = (at, "", PointerBuf::new());
+    for token in tokens {
+        at = match at {
+            Value::Object(fields) => {
+                pointer.push_back(token.as_str());
+                fields.get(token).ok_or(Cause::Missing)?
+            }
+            Value::Array(items) => {
+                let place = only(items, name, token)?;
+                pointer.push_back(place);
+                &items[place]
+            }
+            other => return Err(unfit(other)),
+        };
+        name = token;
+    }
+    Ok(pointer.to_string())
+}
+
+/// The reason why `value` has nothing below it.
+pub(super) fn unfit(value: &Value) -> Cause {
+    if value.is_null() { Cause::Missing } else { Cause::Unexpected }
+}
+
+/// The index of the only item with that key in `items` of the list `name`.
+pub(super) fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
+    // Never without a key, because our items have one.
+    let is_it = |item: &Value| !key.is_empty() && item.as_object().is_some_and(|item| key_in(name, item) == key);
+    let mut places = (0..items.len()).filter(|&place| is_it(&items[place]));
+    match (places.next(), places.next()) {
+        (None, _) => Err(Cause::Missing),
+        (Some(place), None) => Ok(place),
+        _ => Err(Cause::Ambiguous),
+    }
+}
+
+impl Template {
+    /// The same template in the form in which `marker` of a workload with its pod at `pod` lists it: with native
+    /// sidecars if one of its containers is an init container there.
+    pub(crate) fn as_listed(&self, pod: &str, marker: &Marker) -> Cow<'_, Self> {
+        let is_native = |listed: &Listed| {
+            matches!(listed.what, What::Item(list) if list.field == INIT_CONTAINERS)
+                && self.spec.containers.iter().any(|item| item.get("name").is_some_and(|name| name == listed.split().0))
+        };
+        let is_any_native =
+            marker.added.iter().filter_map(|pointer| Listed::parse(pod, pointer)).any(|it| is_native(&it));
+        if is_any_native { Cow::Owned(self.with_native_sidecars()) } else { Cow::Borrowed(self) }
+    }
+
+    /// The item that it adds at `listed`, and the side of the user's items on which it goes.
+    pub(crate) fn item(&self, listed: &Listed) -> Option<(&RawObject, Place)> {
+        let key = listed.split().0;
+        match listed.what {
+            What::Item(list) => {
+                let item = (list.items)(&self.spec).iter().find(|item| list.key_of(item) == key)?;
+                Some((item, (list.place)(self, item)))
+            }
+            What::Inner(list, inner) if self.reaches(list) && self.picks()(&listed.tokens[2]) => {
+                let item = (inner.items)(&self.spec).iter().find(|item| (inner.key)(item) == key)?;
+                Some((item, (inner.place)(self, item)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The index of the item `key` among those that it adds to lists of that kind.
+    pub(crate) fn rank(&self, what: What, key: &str) -> Option<usize> {
+        match what {
+            What::Item(list) => (list.items)(&self.spec).iter().position(|item| list.key_of(item) == key),
+            What::Inner(_, inner) => (inner.items)(&self.spec).iter().position(|item| (inner.key)(item) == key),
+            What::Parent | What::Entry(_) => None,
+        }
+    }
+
+    /// True if and only if it adds an item or entry at `listed`.
+    pub(crate) fn adds(&self, listed: &Listed) -> bool {
+        match listed.what {
+            What::Entry(map) => map.of(&self.spec).any(|(key, _)| key == listed.split().0),
+            _ => self.item(listed).is_some(),
+        }
+    }
+}
+
+/// The first entry of `marker` that is not exactly what `template` adds to the pod of `workload`: its pointer, and what
+/// is wrong with it. `template` comes in the form in which `marker` lists it.
+///
+/// Exactly: every field that `template` sets has that value, and all else is a default of the API server.
+pub(crate) fn edited(workload: &Workload, template: &Template, marker: &Marker) -> Option<(String, String)> {
+    let pod = match Pod::of(workload) {
+        Ok(pod) => pod,
+        Err(conflict) => return Some((workload.pod_pointer(), conflict.message)),
+    };
+    let at = workload.pod_pointer();
+    let annotations = pod.annotations_pointer().to_string();
+    marker.added.iter().find_map(|pointer| {
+        let is_in = |other: &String| other.strip_prefix(pointer.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        let wrong = match Listed::parse(&at, pointer) {
+            None => "it is nothing that a policy adds".to_owned(),
+            // The marker itself is in the annotations.
+            Some(Listed { what: What::Parent, .. }) if *pointer == annotations || is_in(&annotations) => return None,
+            Some(Listed { what: What::Parent, .. }) if marker.added.iter().any(is_in) => return None,
+            Some(Listed { what: What::Parent, .. }) => "nothing in it is listed".to_owned(),
+            Some(listed) => wrong(&pod, template, &listed)?,
+        };
+        Some((pointer.clone(), wrong))
+    })
+}
+
+/// What is wrong with the item or entry `listed`.
+fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> {
+    let unknown = || Some("the revision does not add it".to_owned());
+    let whole = pod.workload.pod()?;
+    let there = match locate(whole, &listed.tokens) {
+        Ok(place) => whole.pointer(&place)?,
+        Err(Cause::Missing) => return Some("it is missing".to_owned()),
+        Err(Cause::Ambiguous) => return Some("it exists more than once".to_owned()),
+        Err(_) => return Some("something else is in its place".to_owned()),
+    };
+    if let What::Entry(map) = listed.what {
+        let key = listed.split().0;
+        if let Some((_, wanted)) = map.of(&template.spec).find(|(own, _)| *own == key) {
+            // Without the values, because annotations may hold secrets.
+            return (there != wanted).then(|| "it has another value than in the revision".to_owned());
+        }
+        let is_ours = key == content::DEFAULT_CONTAINER && default_container(pod, template).is_some();
+        return if is_ours { None } else { unknown() };
+    }
+    let Some((wanted, _)) = template.item(listed) else { return unknown() };
+    let difference = listed.difference(wanted, there.as_object()?, pod.network() == Network::Host)?;
+    let values = difference.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the revision"));
+    Some(format!("it has another `{difference}`{}", values.unwrap_or_default()))
+}
+
+/// The annotation for kubectl in `marker`, as it is listed there, if it does not name the user's first container. Then it
+/// is the user's: they have chosen another container, or put one before it. `template` does not set the annotation.
+pub(crate) fn chosen_container(workload: &Workload, template: &Template, marker: &Marker) -> Option<String> {
+    let pod = Pod::of(workload).ok()?;
+    let pointer = pod.annotations_pointer().with_trailing_token(content::DEFAULT_CONTAINER).to_string();
+    let named = workload.pod_annotation(content::DEFAULT_CONTAINER)?;
+    let is_chosen = marker.added.contains(&pointer) && default_container(&pod, template)? != named;
+    is_chosen.then_some(pointer)
+}
+
+/// The value of the annotation for kubectl that comes with `template`: the user's first container, if containers of
+/// `template` go before it.
+fn default_container<'a>(pod: &Pod<'a>, template: &Template) -> Option<&'a str> {
+    if template.spec.metadata.as_ref().is_some_and(|own| own.annotations.contains_key(content::DEFAULT_CONTAINER)) {
+        return None;
+    }
+    let containers = LISTS.iter().find(|list| list.field == content::CONTAINERS)?;
+    (containers.items)(&template.spec).iter().find(|item| (containers.place)(template, item) == Place::Before)?;
+    let marked = marker::containers(pod.workload, &[]);
+    pod.items(containers).map(|item| containers.key_of(item)).find(|name| !marked.contains(*name))
+}

@@ -1,0 +1,366 @@
+//! What would be done to one stored workload to bring it from the content that it carries to another content of the same
+//! policy, and back. Pure.
+//!
+//! | question | answer |
+//! |---|---|
+//! | Does a workload have the content already? | [`carries`] |
+//! | Which patch changes its pod template? | [`template_update`], [`removal`] |
+//! | Can a pod be changed while it runs, or must it be created again? | [`pod_update`] |
+//!
+//! The marker on the workload lists what a [`Revision`] added. Users can write markers, so each entry must be exactly
+//! what that revision adds (`inject::listed`); otherwise it is the user's, and nothing changes. Then:
+//!
+//! 1. Undo all policies and decide, as at a create. A policy that would not be injected changes nothing.
+//! 2. Undo the one policy, and plan its new content ([`inject::plan`]).
+//! 3. Move the new items to the places of the old ones (`order`), so that the order among policies stays.
+
+mod order;
+mod pod;
+
+pub use pod::{PodChange, pod_update};
+
+use crate::api::code::Code;
+use crate::api::pod_security::Standard;
+use crate::decision::{Decision, delivery};
+use crate::inject::listed::{self, Listed, What};
+use crate::inject::marker::Marker;
+use crate::inject::{self, Cause as Stays, Leftover, Template, undo_those};
+use crate::policy::{Policies, Policy, Reason, Site};
+use crate::revision::Revision;
+use crate::workload::Workload;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation, TestOperation};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The annotation that keeps rollouts away from a pod or workload, or from all in a Namespace, with the value `false`.
+const ROLLOUT_KEY: &str = "scpol.dev/rollout";
+
+/// What a workload carries of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// It has no marker.
+    Nothing,
+    /// The content of the policy.
+    This,
+    /// Another content. Holds the hash of its template, which is that of the policy's if only the places differ.
+    Other(String),
+    /// Its marker is unreadable.
+    Unreadable,
+}
+
+/// Why a workload is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The kind of the reason.
+    pub cause: Cause,
+    /// The reason, with the place. It never repeats a value that may be secret.
+    pub message: String,
+}
+
+/// The kinds of reasons to leave a workload as it is. Each has a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// 410: what the marker lists is not exactly what its revision added. It is the user's.
+    ContentEdited,
+    /// 411: the revision of the marker is unknown, so its content cannot be distinguished from the user's.
+    RevisionUnknown,
+    /// 412: no controller makes the pod again.
+    NotRecreated,
+    /// 413: Jobs and their pods end by themselves.
+    EndsByItself,
+    /// 414: the annotation `scpol.dev/rollout: "false"`.
+    RolloutOptedOut,
+    /// The policy would not be injected into the workload if it were created now.
+    NotInjected(Code),
+}
+
+impl Left {
+    fn new(cause: Cause, message: impl Into<String>) -> Self {
+        Self { cause, message: message.into() }
+    }
+
+    fn edited(pointer: &str, wrong: &str) -> Self {
+        Self::new(Cause::ContentEdited, format!("`{pointer}`, which the marker lists: {wrong}"))
+    }
+
+    fn unknown(hash: &str) -> Self {
+        Self::new(Cause::RevisionUnknown, format!("no revision has the template {hash}, which the marker names"))
+    }
+}
+
+impl From<Reason> for Left {
+    fn from(reason: Reason) -> Self {
+        Self::new(Cause::NotInjected(reason.code), reason.detail)
+    }
+}
+
+/// A change of the pod template of a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The whole object after the change.
+    pub body: Value,
+    /// The change as a patch. It begins with tests of `metadata.uid` and `metadata.resourceVersion`, and changes nothing
+    /// outside the pod template. Empty if nothing changes.
+    pub patch: Patch,
+    /// Volumes of the earlier revision that stay, because containers that stay mount them. They are the user's now.
+    pub kept: Vec<Leftover>,
+}
+
+/// What `workload` carries of `policy`, by the policy's marker.
+///
+/// # Guarantees
+/// The answer is [`Carries::This`] only if the listed items are in the lists and in the order in which the policy delivers
+/// them, and none is on the wrong side of all of the user's items. Their content does not matter.
+pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
+    let workload = &*policy.view(workload);
+    let Some(marker) = policy.template.marker(workload) else {
+        return if is_marked(workload, &policy.template) { Carries::Unreadable } else { Carries::Nothing };
+    };
+    let is_in_place = || {
+        let delivered = delivery(policy, workload, site.native_sidecars);
+        delivered.is_ok_and(|template| order::is_in_place(workload, &template, &marker))
+    };
+    if marker.hash == policy.template.hash && is_in_place() { Carries::This } else { Carries::Other(marker.hash) }
+}
+
+/// The change that brings the pod template of `workload` to the content of `to`. `from` is the revision of the marker's
+/// hash, none if no such revision is known or the workload has no marker. `policies` are those in effect; `to` replaces
+/// the one of its name. The Namespace of `workload` is known if it matters. `workload` is no pod.
+///
+/// # Guarantees
+/// - The user's content and that of other policies stay as they are. Markers of other policies stay byte for byte.
+/// - [`carries`] is [`Carries::This`] afterwards. Then the same call changes nothing.
+/// - If nothing was edited since the injection, the result is what a create with the content of `to` gives.
+/// - An item of both contents stays where it is in its list, unless that is the wrong side of the user's items.
+///
+/// # Errors
+/// Why nothing changes.
+pub fn template_update(
+    workload: &Workload,
+    from: Option<&Revision>,
+    to: &Policy,
+    policies: &Policies,
+    site: &Site,
+) -> Result<Change, Left> {
+    let workload = &*to.view(workload);
+    let own = Own::of(workload, from, &to.template)?;
+    let decision = verdict(&own.workload, to, policies, site)?;
+    let planned = plan(&own.workload, own.marker.as_ref(), to, &decision, site)?;
+    own.change(workload, planned.body, planned.leftovers, policies)
+}
+
+/// The change that takes what the revision `from` added out of the pod template of `workload`. `policies` are those in
+/// effect. `workload` is no pod.
+///
+/// # Guarantees
+/// As for [`template_update`]. If nothing was edited since the injection, the result is the exact original. Without a
+/// marker nothing changes.
+///
+/// # Errors
+/// Why nothing changes.
+pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<Change, Left> {
+    let own = Own::of(workload, Some(from), &from.template)?;
+    let undone = undo_those(&own.workload, |name| name == own.policy, |_| false);
+    let (body, leftovers) =
+        undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
+    own.change(workload, body, leftovers, policies)
+}
+
+/// A workload whose marker of a policy lists only what is the policy's own.
+struct Own<'a> {
+    policy: &'a str,
+    workload: Cow<'a, Workload>,
+    /// None if the workload has no marker of the policy.
+    marker: Option<Marker>,
+}
+
+impl<'a> Own<'a> {
+    /// The content of the policy of `template` in `workload`. `from` is the revision of the marker's hash.
+    ///
+    /// # Errors
+    /// If the workload must not change, or its content is not exactly what `from` added.
+    fn of(workload: &'a Workload, from: Option<&Revision>, template: &'a Template) -> Result<Self, Left> {
+        check_opt_out(workload)?;
+        if workload.kind.is_job() {
+            return Err(Left::new(Cause::EndsByItself, "the pod template of a Job cannot change"));
+        }
+        let mut own = Self { policy: &template.policy, workload: Cow::Borrowed(workload), marker: None };
+        if !is_marked(workload, template) {
+            return Ok(own);
+        }
+        let (at, key) = (workload.pod_pointer(), &template.marker_key);
+        let unreadable = || Left::new(Cause::ContentEdited, format!("annotation `{key}` is unreadable"));
+        let mut marker = template.marker(workload).ok_or_else(unreadable)?;
+        let from = from.filter(|from| from.template.hash == marker.hash).ok_or_else(|| Left::unknown(&marker.hash))?;
+        let added = from.template.as_listed(&at, &marker);
+        if let Some((pointer, wrong)) = listed::edited(workload, &added, &marker) {
+            return Err(Left::edited(&pointer, &wrong));
+        }
+        if let Some(chosen) = listed::chosen_container(workload, &added, &marker) {
+            marker.added.retain(|pointer| *pointer != chosen);
+            let mut body = workload.body.clone();
+            if let Some(annotations) = body.pointer_mut(&format!("{at}/metadata/annotations")) {
+                annotations[key.as_str()] = marker.to_value();
+            }
+            own.workload = Cow::Owned(workload.with_body(body));
+        }
+        own.marker = Some(marker);
+        Ok(own)
+    }
+
+    /// The change of `stored`, as it was before, to `body`, in which `leftovers` stay.
+    fn change(
+        &self,
+        stored: &Workload,
+        body: Value,
+        leftovers: Vec<Leftover>,
+        policies: &Policies,
+    ) -> Result<Change, Left> {
+        if let Some(left) = leftovers.iter().find(|left| left.cause != Stays::Mounted) {
+            return Err(Left::edited(&left.pointer, &left.to_string()));
+        }
+        let (marker, after) = (self.marker.as_ref(), stored.with_body(body));
+        let shared = marker.and_then(|marker| shared(&self.workload, &after, marker, self.policy, policies));
+        if let Some((pointer, other)) = shared {
+            let message = format!("`{pointer}` belongs to SidecarPolicy `{other}` as well, which would lose it");
+            return Err(Left::new(Cause::NotInjected(Code::PolicyConflict), message));
+        }
+        Ok(Change { patch: guarded(&stored.body, &after.body), body: after.body, kept: leftovers })
+    }
+}
+
+/// Whether `workload` has a marker of the policy of `template`, readable or not.
+fn is_marked(workload: &Workload, template: &Template) -> bool {
+    let annotations = workload.pod().map(|pod| &pod["metadata"]["annotations"]);
+    annotations.is_some_and(|annotations| !annotations[template.marker_key.as_str()].is_null())
+}
+
+fn check_opt_out(workload: &Workload) -> Result<(), Left> {
+    let of_namespace = || workload.namespace_object.as_ref()?["metadata"]["annotations"].get(ROLLOUT_KEY)?.as_str();
+    let said = [
+        ("the object", workload.annotation(ROLLOUT_KEY)),
+        ("the pod template", workload.pod_annotation(ROLLOUT_KEY)),
+        ("the Namespace", of_namespace()),
+    ];
+    match said.into_iter().find(|(_, value)| *value == Some("false")) {
+        Some((who, _)) => Err(Left::new(Cause::RolloutOptedOut, format!("{who} has `{ROLLOUT_KEY}: \"false\"`"))),
+        None => Ok(()),
+    }
+}
+
+/// The decision that a create of `workload` would get: without the content of any policy.
+///
+/// # Errors
+/// Why `to` would not be injected.
+fn verdict(workload: &Workload, to: &Policy, policies: &Policies, site: &Site) -> Result<Decision, Left> {
+    let policies = match policies.get(&to.name) {
+        Some(own) if own.spec_hash == to.spec_hash => Cow::Borrowed(policies),
+        _ => {
+            let others = policies.iter().filter(|other| other.name != to.name).cloned();
+            Cow::Owned(Policies::new(others.chain([Arc::new(to.clone())])))
+        }
+    };
+    let returns = |name: &str| policies.iter().any(|policy| has_volume(&policy.template, name));
+    let bare = undo_those(workload, |_| true, returns).map(|undone| workload.with_body(undone.body));
+    let decision = Decision::of(&policies, bare.as_ref().unwrap_or(workload), site);
+    if decision.inject.iter().any(|policy| policy.name == to.name) {
+        return Ok(decision);
+    }
+    let left = decision.rest.iter().find(|left| left.policy.name == to.name).map(|left| left.reason.clone());
+    Err(left.map_or_else(|| Left::new(Cause::NotInjected(Code::EmptyTemplate), "it has no template"), Left::from))
+}
+
+fn has_volume(template: &Template, name: &str) -> bool {
+    template.spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name))
+}
+
+/// A workload with the new content of a policy in place of its old one.
+struct Planned<'a> {
+    body: Value,
+    /// The template as it is delivered to the workload.
+    template: Cow<'a, Template>,
+    /// The marker in `body`.
+    marker: Marker,
+    /// What `marker` of before listed and could not be removed.
+    leftovers: Vec<Leftover>,
+}
+
+/// `workload` with the content of `to` in place of that of `marker`. `decision` is the [`verdict`].
+///
+/// # Errors
+/// The conflict of the new content with what is there.
+fn plan<'a>(
+    workload: &Workload,
+    marker: Option<&Marker>,
+    to: &'a Policy,
+    decision: &Decision,
+    site: &Site,
+) -> Result<Planned<'a>, Left> {
+    let template = delivery(to, workload, site.native_sidecars)?;
+    let returns = |name: &str| has_volume(&template, name);
+    let undone = marker.and_then(|_| undo_those(workload, |name| name == to.name, returns));
+    let (base, leftovers) =
+        undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
+    let base = workload.with_body(base);
+    // Without those that carry an earlier template, because its containers would count as the user's own.
+    let is_current =
+        |policy: &Policy| policy.template.marker(workload).is_none_or(|marker| marker.hash == policy.template.hash);
+    let others = decision.matching().filter(|policy| policy.name != to.name && is_current(policy));
+    let others: Vec<_> = others.filter_map(|policy| delivery(policy, workload, site.native_sidecars).ok()).collect();
+    let matching: Vec<&Template> = others.iter().map(AsRef::as_ref).chain([&*template]).collect();
+    let patch = inject::plan(&base, &[&template], &matching, Standard::of(site.minor)).map_err(Reason::from)?;
+    let mut body = base.patched(&patch);
+    let mut planned = template.marker(&base.with_body(body.clone())).unwrap_or_default();
+    order::settle(workload, &mut body, &template, marker.unwrap_or(&Marker::default()), &mut planned);
+    Ok(Planned { body, template, marker: planned, leftovers })
+}
+
+/// The first entry of `marker` of the policy `name` that changes from `before` to `after` and that another policy has,
+/// too: with its marker on the workload, which does not list the entry because it was there.
+fn shared(
+    before: &Workload,
+    after: &Workload,
+    marker: &Marker,
+    name: &str,
+    policies: &Policies,
+) -> Option<(String, String)> {
+    let at = before.pod_pointer();
+    let others = policies.iter().filter(|policy| policy.name != name);
+    let others: Vec<(&str, Marker, Cow<'_, Template>)> = others
+        .filter_map(|policy| {
+            let marker = policy.template.marker(before)?;
+            let template = policy.template.as_listed(&at, &marker);
+            Some((policy.name.as_str(), marker, template))
+        })
+        .collect();
+    let value = |workload: &Workload, listed: &Listed| {
+        let pod = workload.pod()?;
+        pod.pointer(&listed::locate(pod, &listed.tokens).ok()?).cloned()
+    };
+    marker.added.iter().find_map(|pointer| {
+        let listed = Listed::parse(&at, pointer).filter(|listed| !matches!(listed.what, What::Parent))?;
+        let is_shared = |(_, marker, template): &&(&str, Marker, Cow<'_, Template>)| {
+            !marker.added.contains(pointer) && template.adds(&listed)
+        };
+        let (other, ..) = others.iter().find(is_shared)?;
+        (value(before, &listed) != value(after, &listed)).then(|| (pointer.clone(), (*other).to_owned()))
+    })
+}
+
+/// The patch that makes `after` of `before`, and only of that version of it. Empty if they are equal.
+fn guarded(before: &Value, after: &Value) -> Patch {
+    let changes = json_patch::diff(before, after).0;
+    if changes.is_empty() {
+        return Patch::default();
+    }
+    let test = |field: &str| {
+        let path = PointerBuf::from_tokens(["metadata", field]);
+        PatchOperation::Test(TestOperation { path, value: before["metadata"][field].clone() })
+    };
+    Patch(["uid", "resourceVersion"].map(test).into_iter().chain(changes).collect())
+}
+
+#[cfg(test)]
+mod tests;

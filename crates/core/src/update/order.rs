@@ -1,0 +1,246 @@
+//! The places of a policy's items among the other items of their lists.
+//!
+//! An item of a list of containers or within a container goes before or after the user's items. Other webhooks and users
+//! add items wherever they like, so an item is on the wrong side only if *all* of the user's items are on the other one.
+
+use crate::api::v1alpha1::Place;
+use crate::inject::Template;
+use crate::inject::content::{Scope, key_in};
+use crate::inject::listed::{Listed, What, locate};
+use crate::inject::marker::{self, Marker};
+use crate::workload::Workload;
+use json_patch::jsonptr::PointerBuf;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
+
+/// The listed items of each list, by the steps to the list.
+type Lists = BTreeMap<Vec<String>, BTreeMap<String, Listed>>;
+
+fn lists(pod: &str, marker: &Marker) -> Lists {
+    let mut lists = Lists::new();
+    let listed = marker.added.iter().filter_map(|pointer| Listed::parse(pod, pointer));
+    for listed in listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
+        let (key, list) = listed.split();
+        lists.entry(list.to_vec()).or_default().insert(key.to_owned(), listed);
+    }
+    lists
+}
+
+/// All pointers in the markers on `workload`.
+fn marked(workload: &Workload) -> HashSet<String> {
+    marker::all(workload).flat_map(|marker| marker.added).collect()
+}
+
+/// A list of which some items are a policy's own. The places between the other items are gaps, numbered from 0.
+struct Row {
+    /// For each other item, whether it is the user's: no marker lists it.
+    others: Vec<bool>,
+    /// The policy's own items, with their gaps, in order.
+    own: Vec<(String, usize)>,
+    /// Whether sides and order mean anything.
+    is_ordered: bool,
+}
+
+impl Row {
+    /// The list at `list`, whose own items are those for which `is_own` is true. `marked`: the pointers of all markers.
+    fn of(
+        workload: &Workload,
+        list: &[String],
+        what: What,
+        marked: &HashSet<String>,
+        is_own: impl Fn(&str) -> bool,
+    ) -> Option<Self> {
+        let pod = workload.pod()?;
+        let items = pod.pointer(&locate(pod, list).ok()?)?.as_array()?;
+        let is_ordered = !matches!(what, What::Item(list) if list.scope != Scope::Containers);
+        let mut row = Self { others: Vec::new(), own: Vec::new(), is_ordered };
+        for item in items {
+            let key = key_of(list, item);
+            if is_own(&key) {
+                row.own.push((key, row.others.len()));
+            } else {
+                row.others.push(!marked.contains(&pointer(workload, list, Some(&key))));
+            }
+        }
+        Some(row)
+    }
+
+    /// Whether an item of that `place` may be in `gap`.
+    fn is_right(&self, place: Place, gap: usize) -> bool {
+        let side = match place {
+            Place::Before => &self.others[gap..],
+            Place::After => &self.others[..gap],
+        };
+        !self.is_ordered || !self.others.contains(&true) || side.contains(&true)
+    }
+
+    /// The gap in which the item `key` of that `place` stays.
+    fn stays(&self, place: Place, key: &str) -> Option<usize> {
+        let (_, gap) = self.own.iter().find(|(own, _)| own == key)?;
+        self.is_right(place, *gap).then_some(*gap)
+    }
+
+    /// The gaps for the items `keys`, all of that `place`. Items that stay keep their gaps; if their order differs, they
+    /// swap them. The others go with the item before them. If no item stays, all take the place of earlier ones.
+    fn gaps_for(&self, place: Place, keys: &[&str]) -> Vec<usize> {
+        let mut kept: Vec<usize> = keys.iter().filter_map(|key| self.stays(place, key)).collect();
+        kept.sort_unstable();
+        let vacated = self.own.iter().map(|(_, gap)| *gap).filter(|gap| self.is_right(place, *gap));
+        let (vacated, end) = match place {
+            Place::Before => (vacated.min(), 0),
+            Place::After => (vacated.max(), self.others.len()),
+        };
+        let mut gap = kept.first().copied().or(vacated).unwrap_or(end);
+        let mut kept = kept.into_iter();
+        let gap_of = |key: &&str| {
+            if self.stays(place, key).is_some() {
+                gap = kept.next().unwrap_or(gap);
+            }
+            gap
+        };
+        keys.iter().map(gap_of).collect()
+    }
+}
+
+fn key_of(list: &[String], item: &Value) -> String {
+    let field = list.last().map_or("", String::as_str);
+    item.as_object().map(|item| key_in(field, item)).unwrap_or_default()
+}
+
+/// The pointer of a list, or of its item `key`, as in markers.
+fn pointer(workload: &Workload, list: &[String], key: Option<&str>) -> String {
+    let pod = workload.kind.pod_path.iter().flatten().map(String::as_str);
+    PointerBuf::from_tokens(pod.chain(list.iter().map(String::as_str)).chain(key)).to_string()
+}
+
+/// True if and only if what `marker` lists is in the lists, and on the sides, where `template` puts it.
+pub(super) fn is_in_place(workload: &Workload, template: &Template, marker: &Marker) -> bool {
+    let marked = marked(workload);
+    lists(&workload.pod_pointer(), marker).iter().all(|(list, own)| {
+        let in_other_list = |listed: &Listed| {
+            matches!(listed.what, What::Item(_))
+                && template.item(listed).is_none()
+                && template.names_container(listed.split().0)
+        };
+        if own.values().any(in_other_list) {
+            return false;
+        }
+        let Some(what) = own.values().next().map(|listed| listed.what) else { return true };
+        let Some(row) = Row::of(workload, list, what, &marked, |key| own.contains_key(key)) else { return true };
+        let places = row.own.iter().filter_map(|(key, gap)| Some((template.item(&own[key])?.1, *gap, key.as_str())));
+        let places: Vec<(Place, usize, &str)> = places.collect();
+        // The user had no items in a list that was created.
+        let is_created = marker.added.contains(&pointer(workload, list, None));
+        let is_right = || places.iter().all(|(place, gap, _)| row.is_right(*place, *gap));
+        !row.is_ordered || (is_created || is_right()) && is_in_order(template, what, &places)
+    })
+}
+
+/// Whether items of one list are in the order in which `template` puts them.
+fn is_in_order(template: &Template, what: What, places: &[(Place, usize, &str)]) -> bool {
+    let rank = |place: &Place, key: &str| (*place == Place::After, template.rank(what, key));
+    places.is_sorted_by_key(|(place, _, key)| rank(place, key))
+}
+
+/// The pointer of the first list in which items are added, removed or moved from `before` to `after`, of the lists in
+/// which their markers `old` and `new` list items.
+pub(super) fn moved(before: &Workload, after: &Value, old: &Marker, new: &Marker) -> Option<String> {
+    let (at, after) = (before.pod_pointer(), before.with_body(after.clone()));
+    let (old, new) = (lists(&at, old), lists(&at, new));
+    let keys = |workload: &Workload, list: &[String]| {
+        let pod = workload.pod()?;
+        let items = pod.pointer(&locate(pod, list).ok()?)?.as_array()?;
+        Some(items.iter().map(|item| key_of(list, item)).collect::<Vec<_>>())
+    };
+    let own = |lists: &Lists, list: &[String]| lists.get(list).map(|own| own.keys().cloned().collect::<Vec<_>>());
+    let is_moved = |list: &&Vec<String>| own(&old, list) != own(&new, list) || keys(before, list) != keys(&after, list);
+    old.keys().chain(new.keys()).find(is_moved).map(|list| pointer(before, list, None))
+}
+
+/// Moves the items that `new` lists in `after` to the places where the items of `old` are in `before`. An item that is
+/// exactly that of `template` already keeps the defaults of the server.
+pub(super) fn settle(before: &Workload, after: &mut Value, template: &Template, old: &Marker, new: &mut Marker) {
+    let at = before.pod_pointer();
+    let (marked, mut earlier) = (marked(before), lists(&at, old));
+    for (list, own) in lists(&at, new) {
+        let earlier = earlier.remove(&list).unwrap_or_default();
+        settle_list(before, after, template, &list, &own, &earlier, &marked);
+    }
+    keep_created(before, new);
+    let annotations = after.pointer_mut(&format!("{at}/metadata/annotations"));
+    if let Some(Value::Object(annotations)) = annotations {
+        annotations.insert(template.marker_key.clone(), new.to_value());
+    }
+}
+
+fn settle_list(
+    before: &Workload,
+    after: &mut Value,
+    template: &Template,
+    list: &[String],
+    own: &BTreeMap<String, Listed>,
+    earlier: &BTreeMap<String, Listed>,
+    marked: &HashSet<String>,
+) {
+    let Some(what) = own.values().next().map(|listed| listed.what) else { return };
+    let Some(pod) = after.pointer_mut(&before.pod_pointer()) else { return };
+    let Some(Value::Array(items)) = locate(pod, list).ok().and_then(|list| pod.pointer_mut(&list)) else { return };
+    // A volume that stays because it is mounted is no longer the policy's.
+    let stays = |key: &str| !own.contains_key(key) && items.iter().any(|item| key_of(list, item) == key);
+    let was_own: HashSet<&String> = earlier.keys().filter(|key| !stays(key)).collect();
+    let Some(row) = Row::of(before, list, what, marked, |key| was_own.contains(&key.to_owned())) else { return };
+    let (mut mine, others): (Vec<Value>, Vec<Value>) =
+        std::mem::take(items).into_iter().partition(|item| own.contains_key(&key_of(list, item)));
+    let keys: Vec<String> = mine.iter().map(|item| key_of(list, item)).collect();
+    let mut gaps = vec![0; mine.len()];
+    for side in [Place::Before, Place::After] {
+        let is_here = |key: &String| template.item(&own[key]).is_some_and(|(_, place)| place == side);
+        let here: Vec<usize> = (0..mine.len()).filter(|&index| is_here(&keys[index])).collect();
+        let names: Vec<&str> = here.iter().map(|&index| keys[index].as_str()).collect();
+        for (index, gap) in here.into_iter().zip(row.gaps_for(side, &names)) {
+            gaps[index] = gap;
+        }
+    }
+    for (item, key) in mine.iter_mut().zip(&keys).filter(|(_, key)| was_own.contains(key)) {
+        keep_defaults(before, &own[key], item);
+    }
+    // Because items that go before the user's come first. Sorting moves none of them to the wrong side.
+    gaps.sort_unstable();
+    let mut mine: Vec<(Value, usize)> = mine.into_iter().zip(gaps).collect();
+    for (place, other) in others.into_iter().enumerate() {
+        items.extend(mine.extract_if(.., |(_, gap)| *gap <= place).map(|(item, _)| item));
+        items.push(other);
+    }
+    items.extend(mine.into_iter().map(|(item, _)| item));
+}
+
+/// Replaces `item` by the one at its place in `before`, if that is the same with defaults of the server.
+fn keep_defaults(before: &Workload, listed: &Listed, item: &mut Value) {
+    let there = before.pod().and_then(|pod| pod.pointer(&locate(pod, &listed.tokens).ok()?));
+    let Some((wanted, there)) = item.as_object().zip(there.and_then(Value::as_object)) else { return };
+    let host_network = before.pod_spec().is_some_and(|spec| spec.get("hostNetwork").is_some_and(|on| on == true));
+    if listed.difference(wanted, there, host_network).is_none() {
+        *item = Value::Object(there.clone());
+    }
+}
+
+/// Adds the created lists and maps of all markers that hold something of `new`. They exist because of policies, and the
+/// last one to be undone removes them.
+fn keep_created(workload: &Workload, new: &mut Marker) {
+    let marker = pointer(workload, &["metadata", "annotations"].map(str::to_owned), Some(""));
+    let holds = |parent: &str, below: &str| below.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'));
+    let is_used = |parent: &str| holds(parent, &marker) || new.added.iter().any(|below| holds(parent, below));
+    let (at, mut added, mut nulls) = (workload.pod_pointer(), Vec::new(), Vec::new());
+    for other in marker::all(workload) {
+        for parent in other.added {
+            let listed = Listed::parse(&at, &parent);
+            let is_parent = listed.is_some_and(|listed| matches!(listed.what, What::Parent));
+            if is_parent && is_used(&parent) && !new.added.contains(&parent) && !added.contains(&parent) {
+                nulls.extend(other.nulls.contains(&parent).then(|| parent.clone()));
+                added.push(parent);
+            }
+        }
+    }
+    new.nulls.extend(nulls);
+    new.added.splice(..0, added);
+}

@@ -1,0 +1,309 @@
+//! Running pods: which changes a pod takes in place, and which pods must be created again.
+//!
+//! The API server lets a patch change images, labels and annotations of a running pod, and the subresource `resize` CPU
+//! and memory (`ValidatePodUpdate` and `ValidatePodResize` in `pkg/apis/core/validation`). The kubelet then restarts only
+//! the containers whose image changes.
+
+use super::{Carries, Cause, Left, carries, check_opt_out, guarded, order, plan, shared, verdict};
+use crate::api::pod_schema::is_native_sidecar;
+use crate::api::v1alpha1::RawObject;
+use crate::decision::Decision;
+use crate::inject::Template;
+use crate::inject::content::{CONTAINERS, MAPS, Scope};
+use crate::inject::defaults::pull_policy;
+use crate::inject::equal::nanos;
+use crate::inject::listed::{Listed, What, locate};
+use crate::inject::marker::Marker;
+use crate::inject::needs;
+use crate::policy::{Policies, Policy, Site};
+use crate::quality;
+use crate::revision::Revision;
+use crate::workload::Workload;
+use json_patch::Patch;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What brings a pod to another content.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodChange {
+    /// Changes of the running pod. Both are empty if there is nothing to do.
+    InPlace {
+        /// The images of containers and native sidecars, labels and annotations, with the marker. It begins with tests of
+        /// `metadata.uid` and `metadata.resourceVersion`.
+        patch: Patch,
+        /// The body of a strategic merge patch of the subresource `resize`: CPU and memory, for that version of the pod.
+        /// It goes first. The pod that it leaves is judged again, and needs the patch only.
+        resize: Option<Value>,
+    },
+    /// The pod must be evicted, because of that.
+    Recreate(String),
+    /// The pod stays as it is.
+    Leave(Left),
+}
+
+/// What brings `pod` to the content of `to`. `from` is the revision of the marker's hash, none if no such revision is known
+/// or the pod has no marker. `policies` are those in effect; `to` replaces the one of its name. `can_resize`: whether the
+/// server serves `pods/resize`. The Namespace of `pod` is known if it matters.
+///
+/// # Guarantees
+/// - A change in place touches nothing but images, CPU and memory of the policy's own containers, and labels and
+///   annotations that it added. It is offered only if the two revisions, as delivered to this pod, differ in nothing
+///   else, and the pod has the value of one of the two in each.
+/// - A pod is to be created again only if a controller does so, and if the policy would be injected then.
+pub fn pod_update(
+    pod: &Workload,
+    from: Option<&Revision>,
+    to: &Policy,
+    policies: &Policies,
+    site: &Site,
+    can_resize: bool,
+) -> PodChange {
+    if carries(pod, to, site) == Carries::This {
+        return PodChange::InPlace { patch: Patch::default(), resize: None };
+    }
+    let decision = match check(pod).and_then(|()| verdict(pod, to, policies, site)) {
+        Ok(decision) => decision,
+        Err(left) => return PodChange::Leave(left),
+    };
+    match in_place(pod, from, to, policies, &decision, site, can_resize) {
+        Ok((patch, resize)) => PodChange::InPlace { patch, resize },
+        Err(why) => PodChange::Recreate(why),
+    }
+}
+
+/// Whether a pod of that kind may be touched.
+fn check(pod: &Workload) -> Result<(), Left> {
+    check_opt_out(pod)?;
+    let owners = pod.body["metadata"]["ownerReferences"].as_array();
+    let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    if pod.ends() || owner.is_some_and(|owner| owner["kind"] == "Job") {
+        return Err(Left::new(Cause::EndsByItself, "the pod ends by itself"));
+    }
+    // A mirror pod belongs to its Node.
+    if owner.is_none_or(|owner| owner["kind"] == "Node") {
+        return Err(Left::new(Cause::NotRecreated, "no controller makes the pod again"));
+    }
+    Ok(())
+}
+
+/// The patch and the resize of `pod`.
+///
+/// # Errors
+/// Why it must be created again.
+fn in_place(
+    pod: &Workload,
+    from: Option<&Revision>,
+    to: &Policy,
+    policies: &Policies,
+    decision: &Decision,
+    site: &Site,
+    can_resize: bool,
+) -> Result<(Patch, Option<Value>), String> {
+    let marker = to.template.marker(pod).ok_or("it does not carry the template")?;
+    let from = from.filter(|from| from.template.hash == marker.hash);
+    let from = from.ok_or_else(|| format!("no revision has the template {}, which its marker names", marker.hash))?;
+    let earlier = from.template.as_listed(&pod.pod_pointer(), &marker);
+    let planned = plan(pod, Some(&marker), to, decision, site).map_err(|left| left.message)?;
+    if let Some(list) = order::moved(pod, &planned.body, &marker, &planned.marker) {
+        return Err(format!("items of `{list}` are added, removed or moved"));
+    }
+    let mut changes = Changes { body: pod.body.clone(), resized: pod.body.clone(), resize: BTreeMap::new() };
+    for pointer in &planned.marker.added {
+        let listed = Listed::parse(&pod.pod_pointer(), pointer);
+        if let Some(listed) = listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
+            let change = changes.add(&listed, &earlier, &planned.template, site);
+            change.map_err(|why| format!("`{pointer}`: {why}"))?;
+        }
+    }
+    set_metadata(&mut changes.body, &planned.body, &earlier, &marker)?;
+    if let Some((pointer, other)) = shared(pod, &pod.with_body(changes.body.clone()), &marker, &to.name, policies) {
+        return Err(format!("`{pointer}` belongs to SidecarPolicy `{other}` as well"));
+    }
+    if changes.resize.is_empty() {
+        return Ok((guarded(&pod.body, &changes.body), None));
+    }
+    check_resize(pod, &pod.with_body(changes.resized), can_resize)?;
+    let guard = json!({ "uid": pod.uid(), "resourceVersion": pod.resource_version() });
+    let resize = json!({ "metadata": guard, "spec": changes.resize });
+    Ok((guarded(&pod.body, &changes.body), Some(resize)))
+}
+
+/// Changes of the containers of a pod.
+struct Changes {
+    /// The pod with new images.
+    body: Value,
+    /// The pod with new resources.
+    resized: Value,
+    /// The names and new resources of containers, by their list.
+    resize: BTreeMap<&'static str, Vec<Value>>,
+}
+
+impl Changes {
+    /// Adds what has changed in the item `listed` from `earlier` to `template`.
+    ///
+    /// # Errors
+    /// Why it cannot change in place.
+    fn add(&mut self, listed: &Listed, earlier: &Template, template: &Template, site: &Site) -> Result<(), String> {
+        let items = earlier.item(listed).zip(template.item(listed));
+        let ((old, _), (new, _)) = items.ok_or("it is not in both revisions")?;
+        if old == new {
+            return Ok(());
+        }
+        // An init container has run already.
+        let running = match listed.what {
+            What::Item(list) if list.field == CONTAINERS || is_native_sidecar(new) => Some(list),
+            _ => None,
+        };
+        let list = running.filter(|list| list.scope == Scope::Containers && immutable(old) == immutable(new));
+        let list = list.ok_or("it differs in more than a running pod can change")?;
+        let place = locate(&self.body, &listed.tokens).map_err(|_| "it is not there any more")?;
+        let there = self.body.pointer_mut(&place).and_then(Value::as_object_mut).ok_or("it is no container")?;
+        if old.get("image") != new.get("image") {
+            set_image(there, old, new)?;
+        }
+        let amounts = changed_amounts(there, old, new, site)?;
+        if amounts.is_empty() {
+            return Ok(());
+        }
+        let mut change = json!({ "resources": {} });
+        for (kind, name, amount) in amounts {
+            change["resources"][kind][name] = amount;
+        }
+        if let Some(container) = self.resized.pointer_mut(&place) {
+            json_patch::merge(container, &change);
+        }
+        change["name"] = listed.split().0.into();
+        self.resize.entry(list.field).or_default().push(change);
+        Ok(())
+    }
+}
+
+/// `container` without what can change while it runs.
+fn immutable(container: &RawObject) -> RawObject {
+    let mut rest = container.clone();
+    rest.remove("image");
+    let Some(Value::Object(mut resources)) = rest.remove("resources") else { return rest };
+    for kind in KINDS {
+        if let Some(amounts) = resources.get_mut(kind).and_then(Value::as_object_mut) {
+            amounts.retain(|name, _| !NAMES.contains(&name.as_str()));
+        }
+    }
+    resources.retain(|_, value| value.as_object().is_none_or(|amounts| !amounts.is_empty()));
+    if !resources.is_empty() {
+        rest.insert("resources".to_owned(), Value::Object(resources));
+    }
+    rest
+}
+
+fn set_image(there: &mut RawObject, old: &RawObject, new: &RawObject) -> Result<(), String> {
+    let (Some(image), wanted) = (there.get("image"), new.get("image").cloned().unwrap_or_default()) else {
+        return Err("it has no image".to_owned());
+    };
+    if *image != wanted && Some(image) != old.get("image") {
+        return Err("it has another image than either revision".to_owned());
+    }
+    // The field cannot change, and a node that has an image `latest` would use an old one.
+    let is_latest = pull_policy(wanted.as_str().unwrap_or_default()) == "Always";
+    if is_latest && new.get("imagePullPolicy").is_none() && needs::text(there, "imagePullPolicy") != "Always" {
+        return Err("its new image needs another `imagePullPolicy`".to_owned());
+    }
+    there.insert("image".to_owned(), wanted);
+    Ok(())
+}
+
+/// The kinds of amounts of a container.
+const KINDS: [&str; 2] = ["requests", "limits"];
+/// The resources that can be resized.
+const NAMES: [&str; 2] = ["cpu", "memory"];
+/// The first minor version of Kubernetes 1 in which the limit of memory can become lower without a restart.
+const LOWERS_MEMORY: u32 = 34;
+
+/// An amount: its kind, the resource, and the value.
+type Amount = (&'static str, &'static str, Value);
+
+/// The amounts of the container `there` that change from `old` to `new`.
+fn changed_amounts(there: &RawObject, old: &RawObject, new: &RawObject, site: &Site) -> Result<Vec<Amount>, String> {
+    let same = |one: Option<&Value>, other: Option<&Value>| match (one, other) {
+        (Some(one), Some(other)) => one == other || nanos(one).is_some() && nanos(one) == nanos(other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    let restarts = needs::objects(there, &["resizePolicy"]).any(|policy| {
+        needs::text(policy, "resourceName") == "memory" && needs::text(policy, "restartPolicy") == "RestartContainer"
+    });
+    let may_lower = restarts || site.minor.is_none_or(|minor| minor >= LOWERS_MEMORY);
+    let mut changes = Vec::new();
+    for (kind, name) in KINDS.into_iter().flat_map(|kind| NAMES.map(|name| (kind, name))) {
+        let there = needs::at(there, &["resources", kind, name]);
+        let (old, new) = (amount(old, kind, name), amount(new, kind, name));
+        if same(old, new) || new.is_some() && same(there, new) {
+            continue;
+        }
+        let field = format!("resources.{kind}.{name}");
+        let Some(new) = new else { return Err(format!("a resize cannot remove `{field}`")) };
+        if !same(there, old) {
+            return Err(format!("`{field}` is neither that of the earlier revision nor the new one"));
+        }
+        let is_lower = there.is_some_and(|there| nanos(new) < nanos(there));
+        if (kind, name) == ("limits", "memory") && is_lower && !may_lower {
+            return Err(format!("`{field}` cannot become lower on this server"));
+        }
+        changes.push((kind, name, new.clone()));
+    }
+    Ok(changes)
+}
+
+/// The amount that a container of a pod gets from its template: a request is the limit if it is not set.
+fn amount<'a>(container: &'a RawObject, kind: &str, name: &str) -> Option<&'a Value> {
+    let own = |kind: &str| needs::at(container, &["resources", kind, name]);
+    own(kind).or_else(|| own("limits"))
+}
+
+/// Whether the server resizes `pod` to `resized`.
+fn check_resize(pod: &Workload, resized: &Workload, can_resize: bool) -> Result<(), String> {
+    let no = |why: &str| Err(format!("its resources cannot change while it runs: {why}"));
+    let spec = &pod.body["spec"];
+    let (before, after) = (quality::of(pod, None), quality::of(resized, None));
+    match before.zip(after) {
+        _ if !can_resize => no("the server cannot resize pods"),
+        _ if spec["os"]["name"] == "windows" => no("it is a pod of Windows"),
+        None => no("the pod has `spec.resources`"),
+        Some((before, after)) if before != after => no("its quality of service class would change"),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The prefix of annotations that a patch of a pod cannot change.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Gives `body` the labels and annotations of `planned`.
+///
+/// # Errors
+/// A label or annotation of the policy has a value that is neither that of `earlier`, which `marker` lists, nor the new
+/// one; or it cannot change.
+fn set_metadata(body: &mut Value, planned: &Value, earlier: &Template, marker: &Marker) -> Result<(), String> {
+    for map in &MAPS {
+        let new = planned["metadata"].get(map.field);
+        let (there, own) = (body["metadata"][map.field].clone(), new.cloned().unwrap_or_default());
+        for pointer in &marker.added {
+            let listed = Listed::parse("", pointer)
+                .filter(|listed| matches!(listed.what, What::Entry(of) if of.field == map.field));
+            let Some(listed) = listed else { continue };
+            let key = listed.split().0;
+            let old = map.of(&earlier.spec).find(|(own, _)| *own == key).map(|(_, value)| value.as_str());
+            let (there, new) = (there.get(key).and_then(Value::as_str), own.get(key).and_then(Value::as_str));
+            if there != new && (there.is_none() || there != old) {
+                return Err(format!("`{pointer}` is neither that of the earlier revision nor the new one"));
+            }
+        }
+        let keys = there.as_object().into_iter().chain(own.as_object()).flatten().map(|(key, _)| key);
+        if let Some(key) = keys.into_iter().find(|key| key.starts_with(APP_ARMOR) && there.get(key) != own.get(key)) {
+            return Err(format!("annotation `{key}` of a running pod cannot change"));
+        }
+        match (body["metadata"].as_object_mut(), new) {
+            (Some(metadata), Some(new)) => drop(metadata.insert(map.field.to_owned(), new.clone())),
+            (Some(metadata), None) => drop(metadata.remove(map.field)),
+            (None, _) => {}
+        }
+    }
+    Ok(())
+}
