@@ -181,7 +181,7 @@ impl Decision {
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
         let common = Common::of(workload, site);
-        for policy in policies.iter() {
+        for policy in policies.iter().map(|policy| policy.at(workload.namespace())) {
             decision.ask(policy, &policy.view(workload), site, &common);
         }
         decision.leave_out_disagreements(workload);

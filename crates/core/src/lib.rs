@@ -16,6 +16,7 @@ pub mod policy;
 pub mod quality;
 pub mod review;
 pub mod revision;
+pub mod steps;
 pub mod targets;
 pub mod update;
 #[cfg(test)]

@@ -45,7 +45,9 @@ pub fn policy_of(name: &str) -> Option<&str> {
 pub fn metadata(name: &str, policies: &[&Policy]) -> Value {
     let stored = policies.iter().filter(|policy| !policy.uid.is_empty());
     let owner = |policy: &&Policy| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.uid });
-    let owners: Vec<Value> = stored.map(owner).collect();
+    let mut owners: Vec<Value> = stored.map(owner).collect();
+    // The halves of a split policy stand side by side.
+    owners.dedup();
     json!({ "name": name, "labels": { MANAGED_BY: MANAGER }, "ownerReferences": owners })
 }
 

@@ -304,6 +304,8 @@ codes! {
     416 ReplacementNotReady "See the events of the pod that the message names: `kubectl describe pod`. Correct the template.";
     /// A pod was evicted, and its replacement does not have the update revision.
     417 ReplacementMissed "See `scpol explain` of the new pod: it names the reason.";
+    /// The pod has the sidecar from the pod template of its owner, which decides what its replacement has.
+    418 ContentOfOwner "Target the owner's kind instead of pods, or take the sidecar out of the owner: `scpol rollout remove`.";
 }
 
 impl fmt::Display for Code {

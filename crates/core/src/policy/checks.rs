@@ -7,6 +7,7 @@ use crate::api::{INJECT_KEY, similar};
 use crate::inject::marker;
 use crate::workload::Workload;
 use admission_cel::{Budget, Variables};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A row: a reason to skip, an error, or none if the row has no objection.
@@ -273,12 +274,20 @@ fn namespace_labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Ve
             format!("`spec.namespaceSelector` needs the Namespace `{}`, which could not be read", workload.namespace());
         return Some(Verdict::Error(Reason { row: 7, code: Code::NamespaceUnreadable, detail }));
     };
-    let labels = &namespace["metadata"]["labels"];
-    let value = |key: &str| {
-        labels.get(key).and_then(|value| value.as_str()).or((key == NAME_LABEL).then(|| workload.namespace()))
-    };
-    let unmet = unmet_labels(selector, &format!(" of namespace `{}`", workload.namespace()), value)?;
+    let unmet = unmet_of_namespace(selector, workload.namespace(), namespace)?;
     reason(7, Code::NamespaceLabelsNotMatched, unmet.told)
+}
+
+/// Whether `selector` selects the Namespace `name` by its labels. `namespace` is its object.
+pub fn selects_namespace(selector: &LabelSelector, name: &str, namespace: &Value) -> bool {
+    unmet_of_namespace(selector, name, namespace).is_none()
+}
+
+fn unmet_of_namespace(selector: &LabelSelector, name: &str, namespace: &Value) -> Option<Unmet> {
+    let labels = &namespace["metadata"]["labels"];
+    let value =
+        |key: &str| labels.get(key).and_then(|value| value.as_str()).or_else(|| (key == NAME_LABEL).then_some(name));
+    unmet_labels(selector, &format!(" of namespace `{name}`"), value)
 }
 
 fn annotations(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {

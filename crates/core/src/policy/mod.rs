@@ -5,6 +5,7 @@
 
 pub mod checks;
 pub(crate) mod scope;
+mod split;
 mod versioned;
 
 use crate::api::code::Code;
@@ -14,8 +15,8 @@ use crate::api::trust::Trust;
 use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::capabilities::Capabilities;
 use crate::inject::marker::Marker;
-use crate::revision::Content;
 use crate::inject::{self, Loss, Template};
+use crate::revision::Content;
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
@@ -117,6 +118,10 @@ pub struct Policy {
     pub validations: Vec<Demand>,
     namespaces: Option<Vec<WildMatch>>,
     exclude_namespaces: Vec<WildMatch>,
+    /// What a rollout in steps makes of it.
+    split: Option<split::Split>,
+    /// The namespaces of its content, if it is one half of a split policy.
+    pub(crate) half: Option<split::Half>,
 }
 
 /// A validation, compiled.
@@ -209,6 +214,8 @@ impl Policy {
             validations: spec.validations.iter().filter_map(Demand::compile).collect(),
             namespaces: spec.namespaces.as_ref().map(globs),
             exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
+            split: None,
+            half: None,
             spec,
         }
     }
@@ -255,7 +262,8 @@ impl Policy {
     /// True if and only if decisions may depend on the Namespace object, not only on its name: because the policy
     /// selects by it, or because a level of the Pod Security Standards would reject the template.
     pub fn reads_namespaces(&self) -> bool {
-        self.selects_by_namespace() || self.template.is_against_a_level()
+        let earlier = self.earlier().is_some_and(|earlier| earlier.template.is_against_a_level());
+        self.selects_by_namespace() || earlier || self.template.is_against_a_level()
     }
 
     /// True if and only if every decision needs the Namespace object.
@@ -317,7 +325,8 @@ impl Policy {
     /// True if and only if the lists of namespaces let `namespace` through.
     pub fn covers_namespace(&self, namespace: &str) -> bool {
         let listed = self.namespaces.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(namespace)));
-        listed && !self.exclude_namespaces.iter().any(|glob| glob.matches(namespace))
+        let excluded = self.exclude_namespaces.iter().any(|glob| glob.matches(namespace));
+        listed && !excluded && self.half.as_ref().is_none_or(|half| half.covers(namespace))
     }
 }
 

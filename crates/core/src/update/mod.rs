@@ -76,6 +76,20 @@ pub enum Cause {
     NotInjected(Code),
 }
 
+impl Cause {
+    /// The code of the reason.
+    pub fn code(self) -> Code {
+        match self {
+            Self::ContentEdited => Code::ContentEdited,
+            Self::RevisionUnknown => Code::RevisionUnknown,
+            Self::NotRecreated => Code::NotRecreated,
+            Self::EndsByItself => Code::EndsByItself,
+            Self::RolloutOptedOut => Code::RolloutOptedOut,
+            Self::NotInjected(code) => code,
+        }
+    }
+}
+
 impl Left {
     fn new(cause: Cause, message: impl Into<String>) -> Self {
         Self { cause, message: message.into() }

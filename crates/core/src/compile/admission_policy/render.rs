@@ -34,7 +34,8 @@ pub fn render(
     cluster: &Capabilities,
     site: &Site,
 ) -> Result<Vec<Value>, Unavailable> {
-    let injecting: Vec<&Policy> = policies.iter().map(AsRef::as_ref).filter(|policy| policy.injects()).collect();
+    let halves: Vec<Arc<Policy>> = policies.iter().flat_map(Policy::halves).collect();
+    let injecting: Vec<&Policy> = halves.iter().map(AsRef::as_ref).filter(|policy| policy.injects()).collect();
     let mut objects = Vec::new();
     if !injecting.is_empty() {
         let spec = mutating(kind, &injecting, cluster, site)?;
@@ -116,7 +117,8 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
 /// The match conditions of a webhook that injects `policies` into what the MutatingAdmissionPolicy left out: API servers of
 /// another version do not run it. None if they are too long, or if the policies disagree on the pod.
 pub fn left_out(kind: &Kind, policies: &[Arc<Policy>]) -> Option<Value> {
-    let injecting: Vec<&Policy> = policies.iter().map(AsRef::as_ref).filter(|policy| policy.injects()).collect();
+    let halves: Vec<Arc<Policy>> = policies.iter().flat_map(Policy::halves).collect();
+    let injecting: Vec<&Policy> = halves.iter().map(AsRef::as_ref).filter(|policy| policy.injects()).collect();
     agree_on_the_pod(kind, &injecting).ok()?;
     let is_updating = act_on_updates(&injecting, kind);
     let kind = kind_of(kind, &injecting);

@@ -302,6 +302,13 @@ impl Rows<'_> {
         if let Some(globs) = policy.spec.exclude_namespaces.as_ref().filter(|globs| !globs.is_empty()) {
             terms.push(not(&matches_one("request.namespace", globs)));
         }
+        if let Some(half) = &policy.half {
+            let is_updated = match half.updated.is_empty() {
+                true => "false".to_owned(),
+                false => format!("request.namespace in {}", list(half.updated.iter().map(String::as_str))),
+            };
+            terms.push(if half.is_latest { is_updated } else { not(&is_updated) });
+        }
         terms
     }
 

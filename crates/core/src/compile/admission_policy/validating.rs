@@ -32,7 +32,8 @@ pub fn validating(
     cluster: &Capabilities,
     site: &Site,
 ) -> Result<Vec<Value>, Unavailable> {
-    let judges = policies.iter().map(AsRef::as_ref).filter(|policy: &&Policy| policy.judges());
+    let halves: Vec<Arc<Policy>> = policies.iter().flat_map(Policy::halves).collect();
+    let judges = halves.iter().map(AsRef::as_ref).filter(|policy: &&Policy| policy.judges());
     let (refusing, others): (Vec<&Policy>, Vec<&Policy>) = judges.partition(|policy| policy.refuses());
     let mut objects = Vec::new();
     for (failure_policy, name, policies) in

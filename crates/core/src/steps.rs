@@ -1,0 +1,239 @@
+//! The steps of a rollout: which namespaces have the update revision, and when the next step begins. Pure.
+//!
+//! What a rollout has reached is stored in an annotation of its ControllerRevision, because every replica decides by it.
+
+use crate::api::v1alpha1::{LabelSelector, Step, StepAction};
+use crate::digest;
+use crate::policy::checks;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use wildmatch::WildMatch;
+
+/// How far a rollout in steps is.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Reached {
+    /// The hash of the revision that all other namespaces have.
+    pub from: String,
+    /// The index of the step that goes on. At the end all namespaces have the update revision.
+    pub step: usize,
+    /// Since when that step goes on.
+    pub since: Timestamp,
+    /// The namespaces that have the update revision. It only grows, but for an undo.
+    pub updated: BTreeSet<String>,
+    /// Whether the rollout has failed and goes back: then no namespace has the update revision.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undone: bool,
+}
+
+/// What the steps may do now.
+pub struct Now<'a> {
+    /// The namespaces that the policy covers, with their Namespace objects.
+    pub namespaces: &'a BTreeMap<String, Arc<Value>>,
+    /// Whether everything in the namespaces reached so far has the update revision and is ready.
+    pub is_done: bool,
+    /// When somebody last asked to go on.
+    pub resumed: Option<Timestamp>,
+    pub now: Timestamp,
+}
+
+impl Reached {
+    /// Before the first step.
+    pub fn begin(from: &str, now: Timestamp) -> Self {
+        Self { from: from.to_owned(), step: 0, since: now, updated: BTreeSet::new(), undone: false }
+    }
+
+    /// The same rollout after it has failed: all namespaces have the revision that they had before.
+    #[must_use]
+    pub fn undo(self, now: Timestamp) -> Self {
+        Self { updated: BTreeSet::new(), undone: true, since: now, ..self }
+    }
+
+    /// How far it may go now.
+    #[must_use]
+    pub fn advance(&self, steps: &[Step], at: &Now<'_>) -> Self {
+        let mut next = self.clone();
+        if self.undone {
+            return next;
+        }
+        // A namespace that has appeared since has its place in the steps so far.
+        for step in steps.iter().take(self.step + 1) {
+            next.updated.extend(names(step, at.namespaces));
+        }
+        let is_over = match steps.get(self.step).and_then(Step::action) {
+            None => false,
+            Some(StepAction::Pause(pause)) => {
+                let is_resumed = at.resumed.is_some_and(|resumed| resumed >= self.since);
+                let length = pause.length().and_then(|length| SignedDuration::try_from(length).ok());
+                is_resumed || length.is_some_and(|length| at.now.duration_since(self.since) >= length)
+            }
+            // What has just been added is not done.
+            Some(_) => at.is_done && next.updated == self.updated,
+        };
+        if is_over {
+            (next.step, next.since) = (self.step + 1, at.now);
+            next.updated.extend(steps.get(next.step).into_iter().flat_map(|step| names(step, at.namespaces)));
+        }
+        next
+    }
+
+    /// Whether every namespace has the update revision.
+    pub fn has_all(&self, steps: &[Step]) -> bool {
+        !self.undone && self.step >= steps.len()
+    }
+
+    /// Why nothing goes on, if the step is a pause.
+    pub fn paused(&self, steps: &[Step]) -> Option<String> {
+        let Some(StepAction::Pause(pause)) = steps.get(self.step)?.action() else { return None };
+        let number = self.step + 1;
+        Some(match pause.length().and_then(|length| SignedDuration::try_from(length).ok()) {
+            Some(length) => {
+                format!("step {number} is a pause until {}", self.since.saturating_add(length).unwrap_or(self.since))
+            }
+            None => format!("step {number} is a pause until `scpol rollout resume`"),
+        })
+    }
+}
+
+/// The namespaces of one step.
+pub fn names(step: &Step, namespaces: &BTreeMap<String, Arc<Value>>) -> Vec<String> {
+    let chosen = |is_chosen: &dyn Fn(&str, &Value) -> bool| {
+        let chosen = namespaces.iter().filter(|(name, object)| is_chosen(name, object));
+        chosen.map(|(name, _)| name.clone()).collect()
+    };
+    match step.action() {
+        Some(StepAction::Namespaces(globs)) => {
+            let globs: Vec<WildMatch> = globs.iter().map(|glob| WildMatch::new(glob)).collect();
+            chosen(&|name, _| globs.iter().any(|glob| glob.matches(name)))
+        }
+        Some(StepAction::Selector(selector)) => chosen(&|name, object| selects(selector, name, object)),
+        Some(StepAction::Percent(percent)) => {
+            let mut by_hash: Vec<(String, &String)> =
+                namespaces.keys().map(|name| (digest::short(name), name)).collect();
+            by_hash.sort();
+            let percent = usize::try_from(percent).unwrap_or_default().min(100);
+            let count = (by_hash.len() * percent).div_ceil(100);
+            by_hash.into_iter().take(count).map(|(_, name)| name.clone()).collect()
+        }
+        Some(StepAction::Pause(_)) | None => Vec::new(),
+    }
+}
+
+fn selects(selector: &LabelSelector, name: &str, namespace: &Value) -> bool {
+    checks::selects_namespace(selector, name, namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
+    fn namespaces(names: &[&str]) -> BTreeMap<String, Arc<Value>> {
+        let object = |name: &str| {
+            let tier = if name.starts_with("canary") { json!({ "tier": "canary" }) } else { json!({}) };
+            Arc::new(json!({ "metadata": { "name": name, "labels": tier } }))
+        };
+        names.iter().map(|name| ((*name).to_owned(), object(name))).collect()
+    }
+
+    fn steps(steps: Value) -> Vec<Step> {
+        serde_json::from_value(steps).unwrap()
+    }
+
+    fn advance(
+        reached: &Reached,
+        steps: &[Step],
+        names: &[&str],
+        is_done: bool,
+        resumed: Option<i64>,
+        now: i64,
+    ) -> Reached {
+        let namespaces = namespaces(names);
+        reached.advance(steps, &Now { namespaces: &namespaces, is_done, resumed: resumed.map(at), now: at(now) })
+    }
+
+    fn updated(reached: &Reached) -> String {
+        reached.updated.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_step_adds_its_namespaces_once_those_before_are_done() {
+        let all = ["canary-a", "canary-b", "shop", "web"];
+        let steps = steps(json!([
+            { "namespaces": ["canary-a"] }, { "namespaceSelector": { "matchLabels": { "tier": "canary" } } }, { "pause": {} },
+            { "pause": { "duration": "10s" } }, { "percent": 100 },
+        ]));
+        let reached = Reached::begin("old", at(0));
+        let first = advance(&reached, &steps, &all, true, None, 1);
+        assert_eq!((first.step, updated(&first)), (0, "canary-a".into()), "it has only just been added");
+        assert_eq!(advance(&first, &steps, &all, false, None, 2), first);
+        let second = advance(&first, &steps, &all, true, None, 3);
+        assert_eq!((second.step, updated(&second)), (1, "canary-a canary-b".into()));
+        let pause = advance(&second, &steps, &all, true, None, 4);
+        assert_eq!(
+            (pause.step, pause.paused(&steps).unwrap()),
+            (2, "step 3 is a pause until `scpol rollout resume`".into())
+        );
+        assert_eq!(advance(&pause, &steps, &all, true, Some(3), 99), pause, "that was before the pause");
+        let timed = advance(&pause, &steps, &all, true, Some(5), 6);
+        assert_eq!(timed.step, 3);
+        assert_eq!(advance(&timed, &steps, &all, true, Some(5), 15), timed);
+        let last = advance(&timed, &steps, &all, true, Some(5), 16);
+        assert_eq!((last.step, updated(&last), last.has_all(&steps)), (4, "canary-a canary-b shop web".into(), false));
+        let end = advance(&last, &steps, &all, true, None, 17);
+        assert_eq!((end.step, end.has_all(&steps)), (5, true));
+    }
+
+    #[test]
+    fn a_namespace_that_appears_has_its_place_in_the_steps_so_far_and_one_that_has_it_keeps_it() {
+        let steps = steps(json!([{ "namespaceSelector": { "matchLabels": { "tier": "canary" } } }, { "pause": {} }]));
+        let reached = advance(&Reached::begin("old", at(0)), &steps, &["canary-a"], false, None, 1);
+        let reached = advance(&reached, &steps, &["canary-a"], true, None, 2);
+        assert_eq!(reached.step, 1);
+        let reached = advance(&reached, &steps, &["canary-b", "web"], true, None, 3);
+        assert_eq!(updated(&reached), "canary-a canary-b");
+    }
+
+    #[test]
+    fn an_undo_takes_it_from_all_for_good() {
+        let steps = steps(json!([{ "percent": 100 }]));
+        let reached = advance(&Reached::begin("old", at(0)), &steps, &["a", "b"], false, None, 1).undo(at(2));
+        assert_eq!((updated(&reached), reached.undone, reached.has_all(&steps)), (String::new(), true, false));
+        assert_eq!(advance(&reached, &steps, &["a", "b"], true, Some(5), 9), reached);
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_only_grows_and_a_percentage_of_all_namespaces_has_it_at_least(
+            count in 1usize..40,
+            percents in prop::collection::btree_set(1i32..=100, 1..5),
+            done in prop::collection::vec(any::<bool>(), 40),
+        ) {
+            let names: Vec<String> = (0..count).map(|number| format!("n{number}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let percents: Vec<i32> = percents.into_iter().collect();
+            let steps: Vec<Step> = percents.iter().map(|percent| Step { percent: Some(*percent), ..Step::default() }).collect();
+            let mut reached = Reached::begin("old", at(0));
+            for (second, is_done) in done.into_iter().enumerate() {
+                // Namespaces come and go.
+                let seen = &names[..(second % 7 + 1).min(count)];
+                let next = advance(&reached, &steps, seen, is_done, None, second as i64);
+                prop_assert!(next.updated.is_superset(&reached.updated) && next.step >= reached.step);
+                if let Some(percent) = percents.get(next.step) {
+                    let least = (seen.len() * *percent as usize).div_ceil(100);
+                    let has = next.updated.iter().filter(|name| seen.contains(&name.as_str())).count();
+                    prop_assert!(has >= least, "{has} of {least}");
+                }
+                reached = next;
+            }
+        }
+    }
+}
