@@ -41,6 +41,8 @@
 //! | the work of engines in the operator process | [`engine::process`]: `Worker`, `Serving` |
 //! | how stored workloads are watched, counted and reported | [`workloads`] |
 //! | the reports of `--reports` | [`workloads::reports`] |
+//! | what a rollout does to one workload | core: [`update`] |
+//! | which workloads a rollout touches, when and in which order | [`rollout`] |
 //! | how we connect, watch, lead and write events | [`cluster`] |
 //! | the connection, configuration and caches of the process | [`operator`] |
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |
@@ -75,6 +77,7 @@ pub mod controller;
 pub mod engine;
 pub mod metrics;
 pub mod operator;
+pub mod rollout;
 pub mod serving;
 pub mod source;
 mod survival;
@@ -85,5 +88,5 @@ pub mod workloads;
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
     api, capabilities, compile, convert, decision, inject, lint, manifest, naming, policy, quality, review, revision,
-    targets, update, workload,
+    steps, targets, update, workload,
 };

@@ -24,6 +24,14 @@ pub struct Metrics {
     pub namespace_workloads: Replaced<3>,
     /// Policies in effect, by resource and engine.
     pub resource_policies: Replaced<2>,
+    rollout_evictions: IntCounterVec,
+    rollout_in_place: IntCounterVec,
+    /// Workloads of a rollout, by policy: those that have the update revision.
+    pub rollout_updated: Replaced<1>,
+    /// The same, that are still to be updated.
+    pub rollout_remaining: Replaced<1>,
+    /// 1 for each policy whose rollout is halted, else 0.
+    pub rollout_halted: Replaced<1>,
     /// Age of the oldest object that waits for us, in seconds; 0 if none does.
     pub oldest_pending: Gauge,
     /// Age of the oldest object that waits for a foreign initializer in front of us, in seconds.
@@ -84,6 +92,27 @@ impl Metrics {
                 "Policies in effect, by resource and engine.",
                 &["resource", "engine"],
             )),
+            rollout_evictions: counters("scpol_rollout_evictions_total", "Pods evicted by rollouts.", &["policy"]),
+            rollout_in_place: counters(
+                "scpol_rollout_in_place_total",
+                "Workloads and running pods patched by rollouts.",
+                &["policy"],
+            ),
+            rollout_updated: Replaced::new(gauges(
+                "scpol_rollout_updated",
+                "Workloads that have the update revision of a policy that rolls.",
+                &["policy"],
+            )),
+            rollout_remaining: Replaced::new(gauges(
+                "scpol_rollout_remaining",
+                "Workloads that a rollout still has to update.",
+                &["policy"],
+            )),
+            rollout_halted: Replaced::new(gauges(
+                "scpol_rollout_halted",
+                "1 if the rollout of a policy is halted because an updated workload failed.",
+                &["policy"],
+            )),
             oldest_pending: seconds("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
             oldest_foreign_pending: seconds(
                 "scpol_oldest_foreign_pending_seconds",
@@ -113,6 +142,19 @@ impl Metrics {
         self.injections.with_label_values(&[policy, engine, outcome.label(), reason.name()]).inc();
     }
 
+    /// Shows the counters of rollouts for `policy`, from 0 on.
+    pub fn rolls(&self, policy: &str) {
+        for counter in [&self.rollout_evictions, &self.rollout_in_place] {
+            counter.with_label_values(&[policy]);
+        }
+    }
+
+    /// Counts a write of a rollout.
+    pub fn rolled_out(&self, policy: &str, is_eviction: bool) {
+        let counter = if is_eviction { &self.rollout_evictions } else { &self.rollout_in_place };
+        counter.with_label_values(&[policy]).inc();
+    }
+
     /// Records the time that a workload spent inside the operator, for `engine`.
     pub fn injection_took(&self, engine: &'static str, seconds: f64) {
         self.injection_duration.with_label_values(&[engine]).observe(seconds);
@@ -136,6 +178,9 @@ impl Metrics {
         self.policy_workloads.set(BTreeMap::new());
         self.namespace_workloads.set(BTreeMap::new());
         self.resource_policies.set(BTreeMap::new());
+        for gauges in [&self.rollout_updated, &self.rollout_remaining, &self.rollout_halted] {
+            gauges.set(BTreeMap::new());
+        }
     }
 
     /// Removes the gauges of a deleted policy.

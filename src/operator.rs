@@ -6,6 +6,7 @@ use crate::cluster::client::{CallError, Progress};
 use crate::cluster::hub::Hub;
 use crate::cluster::namespaces::{self, Namespaces};
 use crate::cluster::policies::Snapshot;
+use crate::cluster::revisions;
 use crate::cluster::servers::Servers;
 use crate::metrics::Metrics;
 use crate::policy::Site;
@@ -149,7 +150,10 @@ impl Operator {
 
     /// Watches the Namespaces for ever, once a policy needs more than their names.
     pub async fn follow_namespaces(&self) {
-        if self.snapshots().wait_for(|snapshot| snapshot.policies.read_namespaces()).await.is_err() {
+        let needs_them = |snapshot: &Snapshot| {
+            snapshot.policies.read_namespaces() || snapshot.policies.iter().any(|policy| revisions::decide(policy))
+        };
+        if self.snapshots().wait_for(needs_them).await.is_err() {
             return;
         }
         let (client, namespaces) = (&self.client, &self.namespaces);

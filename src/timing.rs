@@ -38,6 +38,8 @@ pub struct Timing {
     pub webhook: Webhook,
     /// The records about workloads.
     pub workloads: Workloads,
+    /// Rollouts.
+    pub rollout: Rollout,
     /// `scpol uninstall`.
     pub uninstall: Uninstall,
 }
@@ -261,6 +263,17 @@ pub struct Uninstall {
     pub rights_pause: Duration,
 }
 
+/// See [`Timing::rollout`].
+#[derive(Debug)]
+pub struct Rollout {
+    /// The interval at which the leader looks at rollouts.
+    pub tick: Duration,
+    /// The pause before a PodDisruptionBudget, or a server that rejected a write for want of a right, is asked again.
+    pub again: Duration,
+    /// The pause before the right to keep revisions is asked for again, while no policy rolls anything out.
+    pub rights: Duration,
+}
+
 const DOCUMENTED: Timing = Timing {
     process: Process {
         beat: seconds(1),
@@ -348,6 +361,7 @@ const DOCUMENTED: Timing = Timing {
         report_period: seconds(10),
         report_again: seconds(10),
     },
+    rollout: Rollout { tick: seconds(1), again: seconds(10), rights: seconds(60) },
     uninstall: Uninstall { patience: seconds(2), pause: millis(200), rights: seconds(10), rights_pause: millis(100) },
 };
 
@@ -428,6 +442,7 @@ const SHORT: Timing = Timing {
         report_period: millis(500),
         report_again: seconds(1),
     },
+    rollout: Rollout { tick: millis(250), again: seconds(1), rights: seconds(6) },
     uninstall: Uninstall { patience: seconds(1), pause: millis(100), ..DOCUMENTED.uninstall },
 };
 
@@ -468,8 +483,11 @@ mod tests {
 
     /// Pairs of times. The first must be less than the second.
     fn ascending(timing: &Timing) -> Vec<(&'static str, Duration, Duration)> {
-        let Timing { process, watch, controller, registration, initializer, webhook, workloads, uninstall } = timing;
+        let Timing { process, watch, controller, registration, initializer, webhook, workloads, uninstall, rollout } =
+            timing;
         vec![
+            ("a rollout looks before it asks a budget again", rollout.tick, rollout.again),
+            ("a right that nobody waits for is asked for seldom", rollout.again, rollout.rights),
             ("a loop beats before it counts as stuck", process.beat, process.stuck),
             ("a probe gets an answer", process.first_ready, READINESS_PROBE),
             ("a call may fail before a loop counts as stuck", CALL_LIMIT, process.stuck),

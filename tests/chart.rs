@@ -149,6 +149,24 @@ fn the_chart_renders_what_kustomize_renders() {
             with_flag(more("default", &["rbac/reports"]), "--reports=openreports"),
         ),
         (
+            "rollouts",
+            CURRENT,
+            json!({ "operator": { "rollouts": 30 } }),
+            with_flag(more("default", &["rbac/rollout"]), "--rollouts=30"),
+        ),
+        (
+            "rollouts without a limit of its own",
+            "1.13.5",
+            json!({ "rbac": { "rollout": true } }),
+            more("legacy", &["rbac/rollout"]),
+        ),
+        (
+            "no rollouts",
+            CURRENT,
+            json!({ "operator": { "rollouts": 0 } }),
+            with_flag(more("default", &[]), "--rollouts=0"),
+        ),
+        (
             "custom resources",
             "1.13.5",
             json!({ "rbac": { "customResources": [{ "group": "example.org", "resource": "rollouts" }] } }),
@@ -232,6 +250,7 @@ fn a_wrong_value_is_refused_by_its_name() {
         (json!({ "replicas": "three" }), ["/replicas", "integer"]),
         (json!({ "operator": { "podSecurity": "strict" } }), ["/operator/podSecurity", "baseline"]),
         (json!({ "operator": { "reports": "on" } }), ["/operator/reports", "openreports"]),
+        (json!({ "operator": { "rollouts": 10_001 } }), ["/operator/rollouts", "maximum"]),
         (json!({ "operator": { "resync": "15" } }), ["/operator/resync", "pattern"]),
         (json!({ "image": { "digest": "latest" } }), ["/image/digest", "pattern"]),
         (json!({ "operator": { "workers": 0 } }), ["/operator/workers", "minimum"]),

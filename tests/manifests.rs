@@ -318,6 +318,45 @@ fn the_operator_has_the_rights_that_it_uses_and_no_others() {
     assert_eq!(rights(LEGACY), expected(&[&RIGHTS, &RIGHTS_OF_THE_INITIALIZER_ENGINE]));
 }
 
+/// The verbs on each resource that rollouts need. No install file has them.
+const RIGHTS_OF_ROLLOUTS: [&str; 12] = [
+    "cluster /pods/eviction: create",
+    "cluster /pods/resize: patch",
+    "cluster /pods: get,patch",
+    "cluster /replicationcontrollers: list,watch",
+    "cluster apps/daemonsets: get,patch",
+    "cluster apps/daemonsets: list,watch",
+    "cluster apps/deployments: get,patch",
+    "cluster apps/replicasets: list,watch",
+    "cluster apps/statefulsets: get,patch",
+    "cluster apps/statefulsets: list,watch",
+    "cluster batch/cronjobs: get,patch",
+    "own apps/controllerrevisions: create,delete,list,patch,watch",
+];
+
+#[test]
+fn the_rights_for_rollouts_are_in_their_folder_and_on_the_page_and_nowhere_else() {
+    let mut granted = rights("config/rbac/rollout/cluster_role.yaml");
+    granted.extend(rights("config/rbac/rollout/role.yaml"));
+    assert_eq!(granted, RIGHTS_OF_ROLLOUTS.iter().map(|&right| right.to_owned()).collect());
+    // `resource verbs`, of the page: the group is in parentheses.
+    let page = read("docs/operations.md");
+    let (_, below) = page.split_once("\n### Rights for rollouts\n").unwrap();
+    let name = Regex::new(r"`([\w/]+)`(?:,| |$)").unwrap();
+    let rows = below.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).skip(2);
+    let told: BTreeSet<String> = rows
+        .flat_map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let mut verbs: Vec<&str> = cells[2].split(", ").collect();
+            verbs.sort_unstable();
+            let names: Vec<_> = name.captures_iter(cells[1]).map(|found| found[1].to_owned()).collect();
+            names.into_iter().map(move |name| format!("{name}: {}", verbs.join(","))).collect::<Vec<_>>()
+        })
+        .collect();
+    let resource = |right: &&str| right.split_once('/').unwrap().1.to_owned();
+    assert_eq!(told, RIGHTS_OF_ROLLOUTS.iter().map(resource).collect());
+}
+
 #[test]
 fn the_author_is_asked_about_each_namespace_in_the_same_words() {
     let documents = documents(AUTHOR);
@@ -811,6 +850,7 @@ fn short_pages() -> Vec<PathBuf> {
         "docs/comparison.md",
         "docs/recovery.md",
         "docs/releases.md",
+        "docs/rollouts.md",
         "docs/start.md",
     ];
     pages.extend(others.iter().map(|page| root().join(page)));

@@ -65,7 +65,7 @@ pub(super) fn complete_for_kubectl(
 
 #[derive(Args, Debug)]
 pub(super) struct ManOptions {
-    /// The command whose page is printed [default: the page of scpol itself]
+    /// The command whose page is printed, such as lint or rollout-status [default: the page of scpol itself]
     #[arg(value_name = "COMMAND")]
     command: Option<String>,
     /// Write the page of every command into this folder instead: scpol.1, scpol-inject.1 and so on
@@ -79,8 +79,7 @@ pub(super) fn man(options: &ManOptions, command: Command, out: &mut impl Write) 
     command.build();
     if let Some(folder) = &options.folder {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let pages = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).chain([&command]);
-        for command in pages {
+        for command in pages_of(&command) {
             let written = page(command).generate_to(folder);
             written.with_context(|| format!("cannot write the pages into {}", folder.display()))?;
         }
@@ -88,12 +87,23 @@ pub(super) fn man(options: &ManOptions, command: Command, out: &mut impl Write) 
     }
     let shown = match &options.command {
         None => &command,
-        Some(name) => match command.find_subcommand(name) {
-            Some(subcommand) => subcommand,
+        Some(name) => match pages_of(&command).into_iter().find(|page| page_name(page) == format!("scpol-{name}")) {
+            Some(found) => found,
             None => bail!("there is no command `{name}`; `scpol help` lists them"),
         },
     };
     Ok(page(shown).render(out)?)
+}
+
+/// `command` and all subcommands, with those of subcommands, that have a page.
+fn pages_of(command: &Command) -> Vec<&Command> {
+    let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+    [command].into_iter().chain(shown.flat_map(pages_of)).collect()
+}
+
+/// The name of the page, such as `scpol-rollout-status`.
+fn page_name(command: &Command) -> &str {
+    command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
 fn page(command: &Command) -> Man {

@@ -66,16 +66,16 @@ pub(super) enum Part {
     Process,
     /// The ServiceAccount and its rights.
     Rights,
-    /// The objects that the operator wrote, its reports included, and its address.
+    /// The objects that the operator wrote, its reports and revisions of policies included, and its address.
     Belongings,
 }
 
 /// The API group of the registrations that check the author of a policy.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// The kinds of the install files: part, group, version, kind, plural name, and whether the kind is namespaced. An empty
-/// version depends on the server.
-const INSTALLED: [(Part, &str, &str, &str, &str, bool); 13] = [
+/// The kinds of the install files, and of what the operator writes into its namespace: part, group, version, kind, plural
+/// name, and whether the kind is namespaced. An empty version depends on the server.
+const INSTALLED: [(Part, &str, &str, &str, &str, bool); 14] = [
     (Part::Process, "apps", "v1", "Deployment", "deployments", true),
     (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
@@ -89,6 +89,7 @@ const INSTALLED: [(Part, &str, &str, &str, &str, bool); 13] = [
     (Part::Belongings, "", "v1", "Secret", "secrets", true),
     (Part::Belongings, "", "v1", "ConfigMap", "configmaps", true),
     (Part::Belongings, "coordination.k8s.io", "", "Lease", "leases", true),
+    (Part::Belongings, "apps", "v1", "ControllerRevision", "controllerrevisions", true),
 ];
 
 /// The parts of an installation that exist.

@@ -13,6 +13,7 @@ mod installed;
 mod lint;
 mod live;
 mod output;
+mod rollout;
 mod run;
 mod status;
 mod test;
@@ -72,6 +73,8 @@ enum Command {
     Check(check::CheckOptions),
     /// Say how policies stand, and which workloads one of them has missed
     Status(status::StatusOptions),
+    /// Say how far the rollout of a policy is; undo, pause, resume, restart or plan it
+    Rollout(rollout::RolloutOptions),
     /// Take the operator and all that it has registered out of the cluster, in the safe order
     Uninstall(uninstall::UninstallOptions),
     /// Check cases: policies, a workload, and what is expected of them
@@ -204,7 +207,7 @@ impl Waiting {
 const GROUPS: [(&str, &[&str]); 5] = [
     ("On files", &["inject", "uninject", "lint", "test", "convert"]),
     ("On files or a cluster", &["explain", "diff"]),
-    ("On a cluster", &["check", "status", "drain", "uninstall"]),
+    ("On a cluster", &["check", "status", "rollout", "drain", "uninstall"]),
     ("Operator", &["run", "crd"]),
     ("Other", &["completions", "man", "version", "help"]),
 ];
@@ -303,6 +306,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Drain(options) => block_on(|| drain::run(options, &mut out)),
         Command::Check(options) => block_on(|| check::run(options, &mut out)),
         Command::Status(options) => block_on(|| status::run(options, &mut out)),
+        Command::Rollout(options) => block_on(|| rollout::run(options, &mut out)),
         Command::Uninstall(options) => block_on(|| uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut command(), &mut out).map(|()| End::Fine),

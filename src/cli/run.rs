@@ -74,6 +74,10 @@ pub(super) struct RunOptions {
     /// Keep a report in each namespace of the workloads that lack their sidecar; needs config/rbac/reports
     #[arg(long, value_name = "API", value_enum, env = "SCPOL_REPORTS", default_value_t)]
     reports: Reports,
+    /// Bring stored workloads up to date where a policy has `updateStrategy: RollingUpdate`, with at most so many evictions in a
+    /// minute in the whole cluster; 0 switches rollouts off. Needs config/rbac/rollout
+    #[arg(long, value_name = "N", env = "SCPOL_ROLLOUTS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    rollouts: u32,
     /// Complete workloads as a member of system:masters, whom the API server's limit of requests does not hold up; needs
     /// config/rbac/priority-lane, where its price is told
     #[arg(long, env = "SCPOL_PRIORITY_LANE")]

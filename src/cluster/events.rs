@@ -46,13 +46,20 @@ pub enum EventReason {
     PolicyConflict,
     /// A policy cannot be delivered.
     EngineUnavailable,
+    /// A rollout touches no further workload, because an updated one failed.
+    RolloutHalted,
+    /// Everything that a policy matches has its latest revision.
+    RolloutComplete,
 }
 
 impl EventReason {
     fn is_warning(self) -> bool {
         !matches!(
             self,
-            EventReason::SidecarInjected | EventReason::PolicyAccepted | EventReason::SidecarInjectionSkipped
+            EventReason::SidecarInjected
+                | EventReason::PolicyAccepted
+                | EventReason::SidecarInjectionSkipped
+                | EventReason::RolloutComplete
         )
     }
 }

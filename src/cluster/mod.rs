@@ -15,4 +15,5 @@ pub mod openapi;
 pub mod pages;
 pub mod policies;
 pub mod proxy;
+pub mod revisions;
 pub mod servers;

@@ -11,7 +11,7 @@ use kube::core::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,6 +31,11 @@ impl Namespaces {
     /// The Namespace `name`, if it has been seen.
     pub fn get(&self, name: &str) -> Option<Arc<Value>> {
         self.state().known.get(name).cloned()
+    }
+
+    /// All Namespaces, as last seen.
+    pub fn all(&self) -> BTreeMap<String, Arc<Value>> {
+        self.state().known.iter().map(|(name, object)| (name.clone(), object.clone())).collect()
     }
 
     /// The Namespace `name`, from the cache or else from the server, because a workload may arrive before its Namespace

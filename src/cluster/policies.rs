@@ -3,6 +3,7 @@
 use super::client::{self, why};
 use super::mirror::Mirror;
 use super::object::Object;
+use super::revisions::{self, Splits};
 use crate::api::code::Code;
 use crate::api::condition::condition_in;
 use crate::api::rules::Violation;
@@ -12,6 +13,7 @@ use crate::survival;
 use crate::telemetry::Repeats;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
+use jiff::Timestamp;
 use kube::core::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
@@ -36,9 +38,18 @@ pub struct Stored {
     pub generation: i64,
     /// The `status` of the object, as last seen.
     pub status: Arc<Value>,
+    /// When somebody last asked its rollout to go on.
+    pub resumed: Option<Timestamp>,
+    /// When somebody last asked to make all pods anew.
+    pub restarted: Option<Timestamp>,
     /// The parsed spec, or its violations.
     pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
 }
+
+/// The annotation of a policy with the time at which somebody asked its rollout to go on.
+pub const RESUMED: &str = "scpol.dev/resumedAt";
+/// The annotation of a policy with the time at which somebody asked to make all pods anew.
+pub const RESTARTED: &str = "scpol.dev/restartedAt";
 
 impl Stored {
     /// Whether the status says that the policy is in effect.
@@ -59,39 +70,77 @@ pub struct Snapshot {
 }
 
 /// Watches the stored policies for ever and publishes a [`Snapshot`] after each change. Lists them all again after each
-/// `resync`.
+/// `resync`. `are_rollouts_on`: whether revisions decide what new workloads get while a rollout goes in steps.
 pub async fn follow(
     client: Client,
     site: Arc<Site>,
     resync: Duration,
+    are_rollouts_on: bool,
     snapshots: &watch::Sender<Snapshot>,
     metrics: &Metrics,
     timing: &'static timing::Watch,
 ) {
-    let api = Api::<Object>::all_with(client, &resource());
+    let api = Api::<Object>::all_with(client.clone(), &resource());
     let settings = watcher::Config::default().timeout(client::seconds(timing.duration_of_custom_resources));
     let events = client::watch(&api, &settings, resync, timing);
-    pin_mut!(events);
-    let (mut stored, mut repeats) = (Mirror::default(), Repeats::default());
+    let api = Api::<Object>::namespaced_with(client, &site.operator_namespace, &revisions::resource());
+    let settings = watcher::Config::default().labels(&revisions::selector());
+    // Asked for nothing before a policy needs it.
+    let revised = client::watch(&api, &settings, resync, timing);
+    pin_mut!(events, revised);
+    let mut known = Known {
+        stored: Mirror::default(),
+        revisions: Mirror::default(),
+        are_revisions_refused: false,
+        splits: Splits::new(are_rollouts_on),
+    };
+    let mut repeats = Repeats::default();
     loop {
-        match events.try_next().await {
-            Ok(Some(event)) => {
-                stored.apply(&event, |object, kept| {
-                    parse(object, kept, |value| guarded(metrics, || Policy::parse(value, &site)))
-                });
-                if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
-                    publish(snapshots, stored.known());
+        let is_change = tokio::select! {
+            event = events.try_next() => match event {
+                Ok(Some(event)) => {
+                    known.stored.apply(&event, |object, kept| {
+                        parse(object, kept, |value| guarded(metrics, || Policy::parse(value, &site)))
+                    });
+                    !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
                 }
-            }
-            Ok(None) => return,
-            Err(error) => {
-                let error = why(&error);
-                if repeats.is_news(&error) {
-                    warn!(error, "Cannot follow the policies; trying again");
+                Ok(None) => return,
+                Err(error) => {
+                    let error = why(&error);
+                    if repeats.is_news(&error) {
+                        warn!(error, "Cannot follow the policies; trying again");
+                    }
+                    false
                 }
-            }
+            },
+            event = revised.try_next(), if known.needs_revisions() => match event {
+                Ok(Some(event)) => {
+                    known.revisions.apply(&event, |object, _| revisions::Stored::parse(object));
+                    !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    let is_news = repeats.is_news(&why(&error));
+                    if is_news {
+                        warn!(error = why(&error), "Cannot follow the revisions of policies; rollouts in steps need them");
+                    }
+                    known.are_revisions_refused |= client::is_refused(&error);
+                    is_news
+                }
+            },
+        };
+        if is_change {
+            known.publish(snapshots);
         }
     }
+}
+
+/// What the watches have shown.
+struct Known {
+    stored: Mirror<Stored>,
+    revisions: Mirror<Option<revisions::Stored>>,
+    are_revisions_refused: bool,
+    splits: Splits,
 }
 
 /// Parses `object`. An unchanged spec keeps its old `Arc`.
@@ -113,7 +162,9 @@ fn parse(
         (fresh, _) => fresh,
     };
     debug!(policy = object.name(), generation, valid = parsed.is_ok(), "Policy seen");
-    Stored { uid, generation, status: Arc::new(value["status"].take()), parsed }
+    let time = |key: &str| value["metadata"]["annotations"][key].as_str().and_then(|text| text.parse().ok());
+    let (resumed, restarted) = (time(RESUMED), time(RESTARTED));
+    Stored { uid, generation, status: Arc::new(value["status"].take()), resumed, restarted, parsed }
 }
 
 /// The result of `read`. A panic costs only this policy: the policy is rejected, with the reason.
@@ -124,14 +175,35 @@ fn guarded(metrics: &Metrics, read: impl FnOnce() -> Result<Policy, Vec<Violatio
     })
 }
 
-fn publish(snapshots: &watch::Sender<Snapshot>, stored: &BTreeMap<String, Stored>) {
-    let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
-    let before = snapshots.borrow().policies.clone();
-    snapshots.send_replace(Snapshot {
-        policies: Arc::new(Policies::after(&before, valid)),
-        stored: Arc::new(stored.clone()),
-        synced: true,
-    });
+impl Known {
+    /// Whether the revisions decide what new workloads get.
+    fn needs_revisions(&self) -> bool {
+        self.stored.known().values().any(|stored| stored.parsed.as_ref().is_ok_and(|policy| self.splits.decide(policy)))
+    }
+
+    /// Publishes a snapshot, unless it would miss what revisions decide.
+    fn publish(&mut self, snapshots: &watch::Sender<Snapshot>) {
+        let are_known = self.revisions.is_complete() || self.are_revisions_refused || !self.needs_revisions();
+        if !self.stored.is_complete() || !are_known {
+            return;
+        }
+        let revisions =
+            self.revisions.known().iter().filter_map(|(name, stored)| Some((name.clone(), stored.clone()?)));
+        let revisions: BTreeMap<String, revisions::Stored> = revisions.collect();
+        let splits = &mut self.splits;
+        let stored = self.stored.known().iter().map(|(name, stored)| {
+            let parsed = stored.parsed.clone().map(|policy| splits.of(&policy, &revisions));
+            (name.clone(), Stored { parsed, ..stored.clone() })
+        });
+        let stored: BTreeMap<String, Stored> = stored.collect();
+        let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
+        let before = snapshots.borrow().policies.clone();
+        snapshots.send_replace(Snapshot {
+            policies: Arc::new(Policies::after(&before, valid)),
+            stored: Arc::new(stored),
+            synced: true,
+        });
+    }
 }
 
 #[cfg(test)]

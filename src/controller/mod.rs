@@ -38,6 +38,7 @@ use crate::engine::registration::{self, Registrar, Verification};
 use crate::engine::{Unavailable, trial};
 use crate::operator::Operator;
 use crate::policy::Policy;
+use crate::rollout::Board;
 use crate::workload::Kind;
 use crate::workloads::Workloads;
 use crate::workloads::waiting::{ObjectRef, Waiting};
@@ -65,6 +66,8 @@ pub struct Settings {
     pub demand: watch::Sender<bool>,
     /// Called once every registration has the authorities in [`Self::reach`].
     pub published: Published,
+    /// How far rollouts are.
+    pub rollouts: Arc<Board>,
 }
 
 /// The controller of one term of leadership.

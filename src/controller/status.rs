@@ -3,7 +3,7 @@
 use super::Controller;
 use super::policy_state::PolicyState;
 use crate::api::code::Code;
-use crate::api::condition::{self, Readiness, condition_in};
+use crate::api::condition::{self, Progress, Readiness, condition_in};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
@@ -12,6 +12,7 @@ use crate::cluster::policies::{self, Snapshot, Stored};
 use crate::engine::lifecycle::Registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
+use crate::rollout;
 use crate::workloads::census::Counts;
 use crate::workloads::starts::{self, Starts};
 use crate::workloads::waiting::Waiting;
@@ -192,12 +193,18 @@ impl Controller {
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
         let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
+        let rollout = self.settings.rollouts.of(name).unwrap_or_default();
+        let (updated, ready) = (rollout.look.updated as i64, rollout.look.ready as i64);
+        let rolls = rollout.progress.is_some();
+        let now = Timestamp::now();
+        let progress = rollout.progress.as_ref();
+        let conditions = condition::conditions(outcome, progress, &old.conditions, stored.generation, now);
         let in_force = matches!(outcome, Readiness::InForce { .. });
         let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).collect();
         let is_elsewhere = !engines.is_empty() && !engines.iter().any(|engine| engine.is_per_policy());
         let engines: Vec<_> = engines.into_iter().map(EngineName::as_str).collect();
         SidecarPolicyStatus {
-            conditions: condition::conditions(outcome, None, &old.conditions, stored.generation, Timestamp::now()),
+            conditions,
             observed_generation: Some(stored.generation),
             observed_spec_hash: policy.map(|policy| policy.spec_hash.clone()),
             engine: (!engines.is_empty()).then(|| engines.join(",")),
@@ -207,13 +214,13 @@ impl Controller {
             injected: counts.injected,
             outdated: counts.outdated,
             missed: counts.missed,
+            current_revision: rollout.current,
+            update_revision: rollout.update,
+            updated: rolls.then_some(updated),
+            ready: rolls.then_some(ready),
+            halted: rollout.is_halted,
             failed: failed.min(counts.missed),
             pending: self.statuses.pending.get(name).copied().unwrap_or_default(),
-            current_revision: None,
-            update_revision: None,
-            updated: None,
-            ready: None,
-            halted: false,
             failures,
         }
     }
@@ -225,6 +232,10 @@ impl Controller {
         let is_known = condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]);
         let last = state.announced.replace(ready["reason"].clone());
         if is_known || last.is_some_and(|last| last == ready["reason"]) {
+            return;
+        }
+        // The rollout has its own event.
+        if ready["reason"] == Code::Halted.name() {
             return;
         }
         let (reason, code, message) = match &state.outcome {
@@ -262,15 +273,29 @@ impl Controller {
         metrics.not_starting.set(stuck.collect());
         self.gauge_workloads();
         metrics.resource_policies.set(self.policies_by_engine());
+        let rollouts = self.settings.rollouts.all();
+        let rolling = || rollouts.iter().filter(|(_, state)| state.progress.is_some());
+        let gauge = |value: fn(&rollout::State) -> usize| {
+            rolling().map(|(policy, state)| ([policy.clone()], value(state) as i64)).collect()
+        };
+        rolling().for_each(|(policy, _)| metrics.rolls(policy));
+        metrics.rollout_updated.set(gauge(|state| state.look.updated));
+        metrics.rollout_remaining.set(gauge(|state| state.look.remaining));
+        metrics.rollout_halted.set(gauge(|state| usize::from(state.is_halted)));
         metrics.oldest_pending.set(age(pending.oldest));
         metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));
-        let count = |wanted: fn(&Readiness) -> bool| {
-            self.statuses.policies.values().filter(|state| wanted(&state.outcome)).count() as i64
+        let is_halted = |name: &str| {
+            let progress = rollouts.get(name).and_then(|state| state.progress.as_ref());
+            matches!(progress, Some(Progress::Halted(_)))
         };
-        let ready = count(|outcome| {
-            matches!(outcome, Readiness::InForce { .. } | Readiness::Suspended | Readiness::Audit { .. })
-        });
-        let unknown = count(|outcome| matches!(outcome, Readiness::FirstSight));
+        let is_ready = |(name, state): &(&String, &PolicyState)| match state.outcome {
+            Readiness::InForce { .. } => !is_halted(name),
+            Readiness::Suspended | Readiness::Audit { .. } => true,
+            _ => false,
+        };
+        let policies = &self.statuses.policies;
+        let ready = policies.iter().filter(is_ready).count() as i64;
+        let unknown = policies.values().filter(|state| matches!(state.outcome, Readiness::FirstSight)).count() as i64;
         metrics.set_policies(ready, self.statuses.policies.len() as i64 - ready - unknown, unknown);
     }
 

@@ -372,8 +372,9 @@ impl Pairs {
 /// The fate of `workload`, which is stored and initialized, for `policies`. `collide` says whether two policies collide.
 pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
     let common = Common::of(workload, site);
+    let at_hand = policies.iter().map(|policy| policy.at(workload.namespace()));
     let mut matching: Vec<(&Arc<Policy>, Tally)> =
-        policies.iter().filter_map(|policy| Some((policy, tally(&common, policy, workload, site)?))).collect();
+        at_hand.filter_map(|policy| Some((policy, tally(&common, policy, workload, site)?))).collect();
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let enforced: Vec<&Arc<Policy>> =
         matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();

@@ -2,10 +2,11 @@
 //!
 //! [`watch`] sees each new or changed object. An object that waits for this operator goes to [`waiting`]; every other one is
 //! counted in the [`census`]. The [`ledger`] has the failures, and [`starts`] the sidecars that do not start. [`report`] informs users about one object, and
-//! [`reports`] keeps an object for each namespace that lists what is [`behind`]. Status and metrics use these parts.
+//! [`reports`] keeps an object for each namespace that lists what is [`behind`]. The [`fleet`] has what rollouts may touch. Status and metrics use these parts.
 
 pub mod behind;
 pub mod census;
+pub mod fleet;
 pub mod ledger;
 pub mod report;
 pub mod reports;
@@ -14,6 +15,7 @@ pub mod waiting;
 pub mod watch;
 
 use self::census::{Census, Known, Pairs, Tally};
+use self::fleet::{Fleet, Member, rolls};
 use self::ledger::Ledger;
 use self::report::Deliverer;
 use self::starts::Starts;
@@ -46,6 +48,7 @@ pub struct Workloads {
     census: Mutex<Census>,
     ledger: Mutex<Ledger>,
     starts: Mutex<Starts>,
+    fleet: Mutex<Fleet>,
 }
 
 /// The engine that delivers to one kind inside the API server, and the delivered policies.
@@ -88,6 +91,7 @@ impl Workloads {
             census: Mutex::default(),
             ledger: Mutex::default(),
             starts: Mutex::default(),
+            fleet: Mutex::default(),
         }
     }
 
@@ -111,9 +115,15 @@ impl Workloads {
         work(&mut lock(&self.starts))
     }
 
+    /// Runs `work` on the workloads that rollouts may touch.
+    pub fn fleet<T>(&self, work: impl FnOnce(&mut Fleet) -> T) -> T {
+        work(&mut lock(&self.fleet))
+    }
+
     /// Forgets all workloads of a kind that is not watched any more.
     pub fn forget(&self, kind: &Arc<Kind>) {
         self.census(|census| census.forget(kind));
+        self.fleet(|fleet| fleet.retain(kind, |_| false));
         self.starts(|starts| starts.retain(kind, |_| false));
     }
 
@@ -181,6 +191,7 @@ impl Workloads {
             self.ledger(|ledger| ledger.healed(workload.kind_name(), workload.namespace(), workload.name()));
         }
         self.note_starts(&workload, &fate, &policies, || ObjectRef::new(kind, object));
+        self.note_fleet(&workload, object, &fate, &policies);
         let known = self.census(|census| census.count(kind, object, fate));
         let delivered = self.delivered.load();
         let Some((deliverer, policies)) = delivered.get(kind).filter(|_| news == News::Fresh) else { return };
@@ -193,6 +204,18 @@ impl Workloads {
                 }
             }
             Known::Same => {}
+        }
+    }
+
+    /// Records `workload` for the policies that bring it up to date.
+    fn note_fleet(&self, workload: &Workload, object: &Object, fate: &[(Arc<str>, Tally)], policies: &Policies) {
+        let object_ref = ObjectRef::new(&workload.kind, object);
+        for policy in policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(&workload.kind)) {
+            let is_matched = fate.iter().any(|(name, tally)| **name == *policy.name && *tally != Tally::Unknown);
+            let own = policy.at(workload.namespace());
+            let member = (is_matched && fleet::takes_part(workload))
+                .then(|| Member::of(workload, object, own, &self.operator.site()));
+            self.fleet(|fleet| fleet.see(&policy.name, &object_ref, member));
         }
     }
 
@@ -236,7 +259,9 @@ impl Workloads {
     /// Ends a complete list.
     fn end(&self, kind: &Arc<Kind>, listing: &Listing) {
         self.census(|census| census.end(kind, listing.number));
-        self.starts(|starts| starts.retain(kind, |object| self.census(|census| census.has(kind, object.place()))));
+        let exists = |object: &ObjectRef| self.census(|census| census.has(kind, object.place()));
+        self.starts(|starts| starts.retain(kind, exists));
+        self.fleet(|fleet| fleet.retain(kind, exists));
         self.ledger(|ledger| ledger.gone(&listing.failed));
     }
 

@@ -63,7 +63,7 @@ pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
 }
 
 /// The name of the container at `pointer` of a marker.
-fn container(pointer: &str) -> Option<String> {
+pub fn container(pointer: &str) -> Option<String> {
     let mut steps = pointer.rsplit('/');
     let (name, list, parent) = (steps.next()?, steps.next()?, steps.next()?);
     let is_container = parent == "spec" && matches!(list, "containers" | "initContainers");
@@ -201,6 +201,12 @@ impl Starts {
         self.suspects.retain(|object, _| keeps(object));
         self.groups.retain(|object, _| keeps(object));
         self.sums = None;
+    }
+
+    /// Why a container of `policy` does not start in the pods of `object`; none if all start, as far as is known.
+    pub fn stuck_in(&self, object: &ObjectRef, policy: &str) -> Option<String> {
+        let group = self.groups.get(object)?.iter().find(|group| *group.stuck.policy == *policy)?;
+        Some(format!("container {} of pod {}: {}", group.stuck.container, group.example, group.stuck.reason))
     }
 
     /// What does not start.

@@ -116,6 +116,7 @@ impl Watch<'_> {
                 }
                 workloads.census(|census| census.remove(kind, &object));
                 workloads.starts(|starts| starts.gone(&ObjectRef::new(kind, &object)));
+                workloads.fleet(|fleet| fleet.gone(&ObjectRef::new(kind, &object)));
                 workloads.ledger(|ledger| ledger.deleted(&resource.kind, object.namespace(), object.name()));
             }
         }

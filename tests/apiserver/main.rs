@@ -50,6 +50,8 @@ mod refused;
 mod replicas;
 mod reports;
 mod rights;
+mod rollout_commands;
+mod rollouts;
 mod rotation;
 mod rows;
 mod runner;
@@ -100,6 +102,8 @@ const TESTS: &[&[runner::Test]] = &[
     replicas::TESTS,
     reports::TESTS,
     rights::TESTS,
+    rollout_commands::TESTS,
+    rollouts::TESTS,
     rows::TESTS,
     shared_servers::TESTS,
     starts::TESTS,

@@ -124,7 +124,12 @@ async fn every_query_of_the_dashboard_has_data_and_alerts_fire_and_end() -> Resu
     let operator = Operator::ready(&world.cluster, &[]).await?;
     prometheus.scrape(&[&operator])?;
     let template = sidecar("envoy")["template"].clone();
-    world.policy("envoy", json!({ "engine": "Webhook", "template": template })).await?;
+    for part in ["cluster_role", "role"] {
+        world.cluster.apply_file(&file(&format!("config/rbac/rollout/{part}.yaml"))).await?;
+    }
+    // Paused, so that what is missed or outdated stays so.
+    let rolling = json!({ "type": "RollingUpdate", "paused": true });
+    world.policy("envoy", json!({ "engine": "Webhook", "template": template, "updateStrategy": rolling })).await?;
     // Two that want a container of one name, each its own.
     for (name, image) in [("one", "a:1"), ("two", "b:1")] {
         let template = json!({ "containers": [{ "name": "same", "image": image }] });

@@ -24,6 +24,7 @@ crate::tests![
     the_multi_tenancy_page_has_the_texts_of_the_author_check,
     the_example_of_the_pod_security_page_is_accepted_where_restricted_is_enforced,
     every_result_of_the_no_sidecar_page_is_printed_as_it_says,
+    the_rollouts_page_takes_a_policy_to_a_canary_and_back,
     the_commands_of_the_upgrade_page_upgrade_what_kubectl_installed,
     the_commands_of_the_upgrade_page_upgrade_what_helm_installed,
     the_commands_of_the_uninstall_page_stop_and_uninstall,
@@ -484,6 +485,55 @@ async fn every_result_of_the_no_sidecar_page_is_printed_as_it_says() -> Result<(
     world.policy("privileged", spec).await?;
     let (_, printed) = bash(cluster, "scpol explain pod/a -n office").await?;
     ensure!(printed.lines().any(|line| line.starts_with("privileged  INVALID  ")), "{printed}");
+    Ok(())
+}
+
+async fn the_rollouts_page_takes_a_policy_to_a_canary_and_back() -> Result<()> {
+    let world = World::empty(with_nodes()).await?;
+    let cluster = &world.cluster;
+    succeeds(cluster, APPLY).await?;
+    let page = Page::read("docs/rollouts.md")?;
+    succeeds(cluster, &page.block("kubectl apply -k config/rbac/rollout")?).await?;
+    let _operator = Operator::ready(cluster, &[]).await?;
+    let canary = std::fs::read_to_string(file("docs/examples/rollouts/canary.yaml"))?;
+    ensure!(page.text.contains(canary.split_once("apiVersion").context("a policy")?.1), "the page has another policy");
+    // As it was before: another image, and no strategy.
+    let mut before: Value = serde_saphyr::from_str(&canary)?;
+    before["spec"].as_object_mut().context("a spec")?.remove("updateStrategy");
+    before["spec"]["template"]["containers"][0]["image"] = json!("fluent/fluent-bit:3.1");
+    cluster.apply_manifests(&before.to_string()).await?;
+    in_force(cluster, "log-agent").await?;
+    for namespace in ["canary-a", "shop"] {
+        let create = format!(
+            "kubectl create namespace {namespace}; kubectl create deployment web --image=nginx:1.27 -n {namespace}"
+        );
+        succeeds(cluster, &create).await?;
+        succeeds(cluster, &format!("kubectl rollout status deployment/web -n {namespace}")).await?;
+    }
+    let image = async |namespace: &str, image: &str| {
+        let get = format!("kubectl get pods -n {namespace} -o jsonpath='{{.items[*].spec.containers[1].image}}'");
+        within(LIMIT, &format!("pods of {namespace} have {image}"), || async {
+            Ok(succeeds(cluster, &get).await? == format!("fluent/fluent-bit:{image}"))
+        })
+        .await
+    };
+    let plan = succeeds(cluster, "scpol rollout plan -f docs/examples/rollouts/canary.yaml").await?;
+    ensure!(plan.contains("canary-a") && plan.contains("shop"), "{plan}");
+    let apply =
+        page.block("kubectl apply -f policy.yaml")?.replace("policy.yaml", "docs/examples/rollouts/canary.yaml");
+    let (apply, status) = apply.split_once('\n').context("two commands")?;
+    succeeds(cluster, apply).await?;
+    image("canary-a", "3.2").await?;
+    image("shop", "3.1").await?;
+    let (_, printed) = bash(cluster, status).await?;
+    ensure!(["NewRevision", "RollingOut", "Paused"].iter().any(|reason| printed.contains(reason)), "{printed}");
+    succeeds(cluster, "kubectl run new -n shop --image=nginx:1.27").await?;
+    let new = "kubectl get pod new -n shop -o jsonpath='{.spec.containers[1].image}'";
+    assert_eq!(succeeds(cluster, new).await?, "fluent/fluent-bit:3.1");
+    succeeds(cluster, &page.block("scpol rollout undo log-agent")?).await?;
+    image("canary-a", "3.1").await?;
+    let dry = "kubectl run later -n shop --image=nginx:1.27 --dry-run=server -o jsonpath='{.spec.containers[1].image}'";
+    assert_eq!(succeeds(cluster, dry).await?, "fluent/fluent-bit:3.1");
     Ok(())
 }
 

@@ -25,8 +25,9 @@ crate::tests![
 const NAMESPACE: &str = "/api/v1/namespaces/scpol-system";
 
 /// The lists of our objects on this server, by kind. A `/` before a name selects one object.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
     "/apis/apps/v1/namespaces/scpol-system/deployments",
+    "/apis/apps/v1/namespaces/scpol-system/controllerrevisions",
     "/api/v1/namespaces/scpol-system/services",
     "/api/v1/namespaces/scpol-system/secrets",
     "/api/v1/namespaces/scpol-system/serviceaccounts",
@@ -53,6 +54,22 @@ async fn listed(world: &World) -> Result<Vec<String>> {
         names.extend(items.iter().map(|item| format!("{} {}", found["kind"], item["metadata"]["name"])));
     }
     Ok(names)
+}
+
+/// The revisions in the operator's namespace.
+const REVISIONS: &str = "/apis/apps/v1/namespaces/scpol-system/controllerrevisions";
+
+/// A revision with `labels`.
+fn revision(name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": { "name": name, "labels": labels },
+        "data": {}, "revision": 1,
+    })
+}
+
+/// A revision of the policy `envoy`, as the operator stores it.
+fn own_revision() -> Value {
+    revision("envoy-1", &json!({ "app.kubernetes.io/managed-by": "scpol", "scpol.dev/policy": "envoy" }))
 }
 
 impl World {
@@ -158,6 +175,7 @@ async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> 
     world
         .create_async(DEPLOYMENTS, &waiting("foreign-first", &["x.other.io", "old.example.io", "envoy.scpol.dev"]))
         .await?;
+    request(&world.admin, "POST", REVISIONS, &own_revision()).await?;
     without_yes_nothing_is_done(&world).await?;
 
     let done = Arc::new(AtomicBool::new(false));
@@ -182,7 +200,9 @@ async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> 
         |what: &str| told.lines().position(|line| line.starts_with(what)).with_context(|| format!("{what}: {told}"));
     assert!(line("InitializerConfiguration scpol-strict: deleted")? < line("Deployment scpol-system/scpol: deleted")?);
     assert!(line("Deployment scpol-system/scpol: deleted")? < line("ClusterRole scpol-initializer: deleted")?);
-    assert!(line("ClusterRole scpol-initializer: deleted")? < line("Namespace scpol-system: deleted")?);
+    let revision = line("ControllerRevision scpol-system/envoy-1: deleted")?;
+    assert!(line("ClusterRole scpol-initializer: deleted")? < revision, "before, the operator could store it anew");
+    assert!(revision < line("Namespace scpol-system: deleted")?);
     let first = world.get(&path(&created[0])).await?.context("it is gone")?;
     assert_eq!(containers(&first), ["app", "envoy", "strict"], "the operator worked to the last");
     let last = world.get(&path(created.last().context("none was created")?)).await?.context("it is gone")?;
@@ -285,6 +305,9 @@ async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_n
     request(&world.admin, "POST", webhooks, &foreign).await?;
     let lodger = "/apis/apps/v1/namespaces/scpol-system/deployments";
     request(&world.admin, "POST", lodger, &deployment("lodger")).await?;
+    request(&world.admin, "POST", REVISIONS, &own_revision()).await?;
+    // That of a StatefulSet, for example.
+    request(&world.admin, "POST", REVISIONS, &revision("lodger-1", &json!({ "app": "lodger" }))).await?;
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--operator-namespace", "elsewhere"]).await?;
     assert!(code == 2 && told.contains("give `--operator-namespace scpol-system`"), "{code}: {told}");
     // Half of it is already gone. The rest is enough to find it.
@@ -295,7 +318,7 @@ async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_n
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--crd"]).await?;
     assert!(code == 0 && told.contains("Deployment scpol-system/lodger is in it, and is not ours"), "{code}: {told}");
     assert!(told.contains("Secret scpol-system/scpol-webhook: deleted"), "{told}");
-    assert_eq!(listed(&world).await?, ["\"DeploymentList\" \"lodger\""]);
+    assert_eq!(listed(&world).await?, ["\"DeploymentList\" \"lodger\"", "\"ControllerRevisionList\" \"lodger-1\""]);
     let deleted = deletions(&world.cluster);
     let place = |resource: &str| {
         deleted.iter().position(|deleted| deleted == resource).with_context(|| format!("{resource}: {deleted:?}"))

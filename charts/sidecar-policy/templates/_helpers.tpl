@@ -97,7 +97,8 @@ tolerations:
 {{- $current := include "scpol.from" (list . "1.16") | eq "true" }}
 {{- $automatic := dict "webhook" true "admissionPolicy" $current "nodes" $current "initializer" (not $current)
     "authorWebhook" .Values.operator.authorCheck "priorityLane" .Values.operator.priorityLane "secrets" false
-    "reports" (has .Values.operator.reports (list "policyreports" "openreports")) }}
+    "reports" (has .Values.operator.reports (list "policyreports" "openreports"))
+    "rollout" (gt (int .Values.operator.rollouts) 0) }}
 {{- $parts := list "base" }}
 {{- range $part, $needed := $automatic }}
 {{- $given := get $.Values.rbac $part }}

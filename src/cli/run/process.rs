@@ -2,7 +2,7 @@
 
 use super::RunOptions;
 use super::reach;
-use super::term::Term;
+use super::term::{Term, Wanted};
 use crate::capabilities::Capabilities;
 use crate::cli::End;
 use crate::cluster::events::Recorder;
@@ -20,7 +20,6 @@ use crate::survival;
 use crate::telemetry::Repeats;
 use crate::timing::Timing;
 use crate::workloads::Workloads;
-use crate::workloads::reports::Form;
 use crate::workloads::waiting::Waiting;
 use anyhow::{Context, Result, anyhow};
 use kube::Client;
@@ -63,7 +62,7 @@ pub(super) struct Process {
     recorder: Recorder,
     lease: Lease,
     tell_injected: bool,
-    reports: Option<Form>,
+    wanted: Wanted,
     engines: engine::process::Settings,
     serving: Serving,
     grace: Duration,
@@ -77,7 +76,7 @@ impl Process {
         let timing = options.waiting.timing();
         let client = servers.client.clone();
         let (recorder, recording) = Recorder::new(client.clone(), identity, metrics.clone());
-        let snapshots = follow_policies(&client, &site, &metrics, options.resync, timing);
+        let snapshots = follow_policies(&client, &site, &metrics, options, timing);
         let operator = Arc::new(Operator::new(servers, site, metrics, snapshots, options.resync, timing));
         operator.set_capabilities(capabilities);
         let followed = operator.clone();
@@ -98,7 +97,7 @@ impl Process {
             recorder,
             lease,
             tell_injected: options.events_injected,
-            reports: options.reports.form(),
+            wanted: Wanted { reports: options.reports.form(), rollouts: options.rollouts },
             engines,
             serving,
             grace: options.shutdown_grace,
@@ -183,9 +182,10 @@ impl Process {
             reach: self.serving.reach.clone(),
             demand: self.serving.demand.clone(),
             published: self.serving.published.clone(),
+            rollouts: Arc::default(),
         };
         let ready = self.health.role_settled.clone();
-        Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone(), self.reports))
+        Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone(), self.wanted))
     }
 
     /// Hands over to another replica. The last replica unregisters, so that no create waits for ever.
@@ -280,13 +280,16 @@ fn follow_policies(
     client: &Client,
     site: &Arc<Site>,
     metrics: &Arc<Metrics>,
-    resync: Duration,
+    options: &RunOptions,
     timing: &'static Timing,
 ) -> watch::Receiver<Snapshot> {
     let (sender, snapshots) = watch::channel(Snapshot::default());
     let (client, site, metrics) = (client.clone(), site.clone(), metrics.clone());
+    let (resync, are_rollouts_on) = (options.resync, options.rollouts > 0);
     tokio::spawn(async move {
-        let begin = || policies::follow(client.clone(), site.clone(), resync, &sender, &metrics, &timing.watch);
+        let begin = || {
+            policies::follow(client.clone(), site.clone(), resync, are_rollouts_on, &sender, &metrics, &timing.watch)
+        };
         survival::persist(&metrics, &timing.process, "watching policies", begin).await;
     });
     snapshots

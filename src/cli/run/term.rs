@@ -2,6 +2,7 @@
 
 use crate::controller::{self, Controller};
 use crate::engine::process::Worker;
+use crate::rollout;
 use crate::workloads::Workloads;
 use crate::workloads::reports::{self, Form};
 use futures::future::BoxFuture;
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::error;
 
-/// A term of leadership: the controller, the worker, the reports, and the task of an engine beside them.
+/// A term of leadership: the controller, the worker, the reports, the rollouts, and the task of an engine beside them.
 pub(super) struct Term {
     stop_controller: watch::Sender<bool>,
     stop_worker: watch::Sender<bool>,
@@ -19,6 +20,16 @@ pub(super) struct Term {
     worker: Option<JoinHandle<()>>,
     beside: JoinHandle<()>,
     reports: Option<JoinHandle<()>>,
+    rollouts: Option<JoinHandle<()>>,
+}
+
+/// The tasks that only some clusters want.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// The form of the reports; none if there are to be none.
+    pub(super) reports: Option<Form>,
+    /// The most evictions in a minute; 0 if nothing is to be rolled out.
+    pub(super) rollouts: u32,
 }
 
 impl Term {
@@ -28,14 +39,21 @@ impl Term {
         settings: controller::Settings,
         ready: Arc<AtomicBool>,
         beside: Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
-        reports: Option<Form>,
+        wanted: Wanted,
     ) -> Self {
         let operator = workloads.operator.clone();
         let beside = tokio::spawn({
             let operator = operator.clone();
             async move { operator.persist("keeping the author check", || beside()).await }
         });
-        let reports = reports.map(|form| {
+        let rollouts = (wanted.rollouts > 0).then(|| {
+            let (operator, workloads, board) = (operator.clone(), workloads.clone(), settings.rollouts.clone());
+            tokio::spawn(async move {
+                let begin = || rollout::run(&workloads, &board, wanted.rollouts);
+                operator.persist("rolling out", begin).await;
+            })
+        });
+        let reports = wanted.reports.map(|form| {
             let (operator, workloads) = (operator.clone(), workloads.clone());
             tokio::spawn(async move { operator.persist("writing reports", || reports::keep(&workloads, form)).await })
         });
@@ -64,14 +82,14 @@ impl Term {
                 operator.persist("settling what waits", begin).await;
             })
         });
-        Self { stop_controller, stop_worker, controller: Some(controller), worker, beside, reports }
+        Self { stop_controller, stop_worker, controller: Some(controller), worker, beside, reports, rollouts }
     }
 
     /// Ends the controller, which then unregisters what must not stay. The worker continues.
     pub(super) async fn withdraw(&mut self) {
         // Else every report would say that its policies are not in force any more.
-        if let Some(reports) = &self.reports {
-            reports.abort();
+        for task in [&self.reports, &self.rollouts].into_iter().flatten() {
+            task.abort();
         }
         self.stop_controller.send_replace(true);
         let Some(controller) = self.controller.take() else { return };
@@ -84,8 +102,8 @@ impl Term {
     /// Ends all parts, and waits for their end.
     pub(super) async fn end(self) {
         self.beside.abort();
-        if let Some(reports) = self.reports {
-            reports.abort();
+        for task in [self.reports, self.rollouts].into_iter().flatten() {
+            task.abort();
         }
         self.stop_controller.send_replace(true);
         self.stop_worker.send_replace(true);

@@ -22,6 +22,7 @@ use report::Report;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
+pub(super) use watch::write_progress;
 use workloads::Counted;
 
 #[derive(Args, Debug)]
@@ -121,7 +122,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
 }
 
 /// The name of a policy, as `kubectl get -o name` prints it.
-fn full_name(policy: &str) -> String {
+pub(super) fn full_name(policy: &str) -> String {
     format!("sidecarpolicy.scpol.dev/{policy}")
 }
 
@@ -144,7 +145,8 @@ pub(super) fn is_programmed(status: &SidecarPolicyStatus) -> bool {
     condition(status, "Programmed").is_some_and(|programmed| programmed.status == "True")
 }
 
-fn unknown(name: &str, stored: &[Object]) -> anyhow::Error {
+/// The error if there is no policy `name` among those `stored`.
+pub(super) fn unknown(name: &str, stored: &[Object]) -> anyhow::Error {
     let near = stored.iter().map(|policy| (strsim::damerau_levenshtein(policy.name(), name), policy.name()));
     let hint = match near.filter(|(edits, _)| *edits <= live::MAX_EDITS).min() {
         Some((_, meant)) => format!("did you mean `{meant}`?"),

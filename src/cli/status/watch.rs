@@ -136,7 +136,7 @@ fn progress(policy: &Summary) -> String {
 }
 
 /// Writes the line `text`. On a terminal of this `width` it replaces the line before.
-fn write_progress(text: &str, width: Option<u16>, out: &mut impl Write) -> Result<()> {
+pub(in crate::cli) fn write_progress(text: &str, width: Option<u16>, out: &mut impl Write) -> Result<()> {
     match width {
         None => writeln!(out, "{text}")?,
         // A longer line would go on in the next line, which is not erased.

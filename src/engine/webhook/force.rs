@@ -164,7 +164,17 @@ mod tests {
     fn snapshot(policies: &[&Arc<Policy>]) -> Snapshot {
         let stored = policies.iter().map(|policy| {
             let parsed = Ok((*policy).clone());
-            (policy.name.clone(), Stored { uid: policy.uid.clone(), generation: 1, status: Arc::default(), parsed })
+            (
+                policy.name.clone(),
+                Stored {
+                    uid: policy.uid.clone(),
+                    generation: 1,
+                    status: Arc::default(),
+                    resumed: None,
+                    restarted: None,
+                    parsed,
+                },
+            )
         });
         Snapshot { stored: Arc::new(stored.collect()), policies: Arc::default(), synced: true }
     }

@@ -70,3 +70,31 @@ Y
     quietly kubectl delete pod host --now
     without_policies
 }
+
+# The id, the start and the restarts of a pod's own container, and the ids of its sidecars.
+own_container() { pods app=web '{range .items[*].status.containerStatuses[?(@.name=="nginx")]}{.containerID} {.state.running.startedAt} {.restartCount}{end}'; }
+sidecars_that_run() { pods app=web '{.items[*].status.initContainerStatuses[?(@.name=="native")].containerID} {.items[*].status.containerStatuses[?(@.name=="plain")].containerID}'; }
+progressing() { kubectl get scpol web -o 'jsonpath={.status.conditions[?(@.type=="Progressing")].reason}'; }
+
+# Other images and resources of a plain and a native sidecar reach a running pod, whose own container goes on.
+rolled_out_in_place() {
+    local own before path=/spec/template
+    quietly kubectl apply -k config/rbac/rollout
+    policy "$here/policies/in-place.yaml"
+    quietly kubectl create deployment web --image=nginx:1.27
+    quietly kubectl rollout status deployment/web --timeout=60s
+    becomes 120 Complete progressing
+    own=$(own_container) before=$(sidecars_that_run)
+    quietly kubectl patch scpol web --type=json -p "[
+        {\"op\": \"replace\", \"path\": \"$path/initContainers/0/image\", \"value\": \"nginx:1.12.2\"},
+        {\"op\": \"replace\", \"path\": \"$path/containers/0/image\", \"value\": \"nginx:1.12.2\"},
+        {\"op\": \"replace\", \"path\": \"$path/containers/0/resources/requests/cpu\", \"value\": \"20m\"}]"
+    becomes 60 'nginx:1.12.2 nginx:1.12.2 20m' pods app=web \
+        '{.items[*].spec.initContainers[0].image} {.items[*].spec.containers[1].image} {.items[*].spec.containers[1].resources.requests.cpu}'
+    becomes 60 'true true true' pods app=web '{.items[*].status.initContainerStatuses[*].ready} {.items[*].status.containerStatuses[*].ready}'
+    becomes 120 Complete progressing
+    is "$own" "$(own_container)"
+    [ "$before" != "$(sidecars_that_run)" ] || fail 'the sidecars run the image before'
+    quietly kubectl delete deployment web
+    without_policies
+}

@@ -1,0 +1,586 @@
+//! `scpol rollout plan`: what a rollout would do to each workload. It decides as the operator does, before anything is
+//! switched on, and changes nothing.
+
+use super::revisions::{Contents, Revisions};
+use super::{live, switch_on};
+use crate::api::v1alpha1::PodUpdate;
+use crate::cli::files::{self, Reading, SiteOptions};
+use crate::cli::live::Within;
+use crate::cli::output::{Output, Printing, counted, remark};
+use crate::cli::status::unknown;
+use crate::cli::{Cluster, End};
+use crate::cluster::discovery;
+use crate::cluster::object::Object;
+use crate::cluster::pages::Pages;
+use crate::cluster::policies::RESTARTED;
+use crate::inject::marker;
+use crate::policy::{Policies, Policy, Site};
+use crate::revision::Content;
+use crate::rollout::act;
+use crate::rollout::act::RESIZE;
+use crate::rollout::owners::MAKERS;
+use crate::rollout::{covers, is_pod};
+use crate::steps;
+use crate::update::{Carries, Left, PodChange};
+use crate::workload::{Kind, Workload};
+use crate::workloads::census::{self, Tally};
+use crate::workloads::fleet::Member;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::ListParams;
+use kube::core::{ApiResource, GroupVersionKind};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Args, Debug)]
+pub(super) struct PlanOptions {
+    /// The policy [default: the one in the file]
+    #[arg(value_name = "POLICY", required_unless_present = "files")]
+    policy: Option<String>,
+    /// The policy as it will be: files, folders, or - for standard input [default: as it is stored]
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    within: Within,
+    #[command(flatten)]
+    printing: Printing,
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    site: SiteOptions,
+}
+
+/// What would be done to a workload.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// A patch of the pod template. The controller of the workload then makes its pods anew.
+    Patch,
+    /// A patch of the running pod.
+    InPlace,
+    /// An eviction of the pod.
+    Evict,
+    /// Nothing, although it lacks the revision.
+    Leave,
+}
+
+impl Action {
+    fn word(self) -> &'static str {
+        match self {
+            Action::Patch => "patch template",
+            Action::InPlace => "in place",
+            Action::Evict => "evict",
+            Action::Leave => "leave",
+        }
+    }
+}
+
+/// The decision on one workload.
+#[derive(Clone, Debug, PartialEq)]
+struct Decided {
+    action: Action,
+    code: Option<String>,
+    why: String,
+}
+
+/// One line of the plan.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    /// The step whose turn it is, from 1; none without steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<usize>,
+    namespace: String,
+    #[serde(skip)]
+    order: Arc<Kind>,
+    kind: String,
+    name: String,
+    action: Action,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    why: String,
+}
+
+#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct Sums {
+    matched: usize,
+    up_to_date: usize,
+    patch: usize,
+    in_place: usize,
+    evict: usize,
+    left: usize,
+}
+
+impl Sums {
+    fn add(&mut self, decided: Option<&Decided>) {
+        self.matched += 1;
+        *match decided.map(|decided| decided.action) {
+            None => &mut self.up_to_date,
+            Some(Action::Patch) => &mut self.patch,
+            Some(Action::InPlace) => &mut self.in_place,
+            Some(Action::Evict) => &mut self.evict,
+            Some(Action::Leave) => &mut self.left,
+        } += 1;
+    }
+
+    fn told(&self) -> String {
+        let parts = [
+            (self.up_to_date, "up to date"),
+            (self.patch, "by a patch of the template"),
+            (self.in_place, "in place"),
+            (self.evict, "by eviction"),
+            (self.left, "left as they are"),
+        ];
+        let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<_> = parts.map(|(number, word)| format!("{number} {word}")).collect();
+        let matched = counted(self.matched, "workload matches", "workloads match");
+        if parts.is_empty() { matched } else { format!("{matched}: {}", parts.join(", ")) }
+    }
+}
+
+/// What decisions need.
+struct Deciding<'a> {
+    policy: &'a Arc<Policy>,
+    /// All policies, with this one as it will be.
+    policies: &'a Policies,
+    site: &'a Site,
+    contents: &'a Contents,
+    /// Whether the server serves `pods/resize`.
+    can_resize: bool,
+    restarted: Option<Timestamp>,
+    /// The controllers whose own pod template has the sidecar, by UID.
+    carriers: &'a HashMap<String, String>,
+}
+
+impl Deciding<'_> {
+    /// What would be done to `workload`, the parsed `object`. None if the policy does not match it, `Some(None)` if it is up
+    /// to date.
+    fn decide(&self, workload: &Workload, object: &Object) -> Option<Option<Decided>> {
+        let fate = census::fate(workload, self.policies, self.site, |_, _| false);
+        let is_matched = fate.iter().any(|(name, tally)| **name == *self.policy.name && *tally != Tally::Unknown);
+        if !is_matched || !object.is_initialized() {
+            return None;
+        }
+        let member = Member::of(workload, object, self.policy, self.site);
+        if member.is_done(self.restarted) {
+            return Some(None);
+        }
+        Some(Some(self.act(workload, &member)))
+    }
+
+    fn act(&self, workload: &Workload, member: &Member) -> Decided {
+        let plain = |action: Action, why: String| Decided { action, code: None, why };
+        let leave = |left: Left| Decided {
+            action: Action::Leave,
+            code: Some(left.cause.code().to_string()),
+            why: left.message,
+        };
+        let is_pod = is_pod(&workload.kind);
+        let from = match &member.carries {
+            Carries::Other(hash) => self.contents.all_by_marker(hash).cloned().collect(),
+            Carries::This | Carries::Nothing | Carries::Unreadable => Vec::new(),
+        };
+        let has = match (&member.carries, from.first()) {
+            (Carries::Other(_), Some(from)) => format!("it has revision {}", from.number),
+            (Carries::Other(hash), None) => format!("it has the template {hash}, which no stored revision has"),
+            (Carries::Nothing, _) => "it has no sidecar of the policy".to_owned(),
+            (Carries::Unreadable, _) => "its marker is unreadable".to_owned(),
+            (Carries::This, _) => "`scpol rollout restart` asks for it".to_owned(),
+        };
+        if is_pod && let Some(carrier) = member.owner.as_ref().and_then(|owner| self.carriers.get(&**owner)) {
+            let code = crate::api::code::Code::ContentOfOwner;
+            let why = format!("{carrier} has it in its own pod template, which the pod follows");
+            return Decided { action: Action::Leave, code: Some(code.to_string()), why };
+        }
+        if member.carries == Carries::This {
+            return plain(if is_pod { Action::Evict } else { Action::Patch }, has);
+        }
+        if !is_pod {
+            return match act::of_template(workload, &from, self.policy, self.policies, self.site) {
+                Ok(_) => plain(Action::Patch, has),
+                Err(left) => leave(left),
+            };
+        }
+        match act::of_pod(workload, &from, self.policy, self.policies, self.site, self.can_resize) {
+            PodChange::Leave(left) => leave(left),
+            PodChange::Recreate(why) => plain(Action::Evict, why),
+            PodChange::InPlace { .. } if self.pod_update() == PodUpdate::Recreate => {
+                plain(Action::Evict, "`spec.updateStrategy.rollingUpdate.podUpdate` is `Recreate`".to_owned())
+            }
+            PodChange::InPlace { .. } => plain(Action::InPlace, has),
+        }
+    }
+
+    fn pod_update(&self) -> PodUpdate {
+        self.policy.spec.rolling_update().map(|rolling| rolling.pod_update).unwrap_or_default()
+    }
+}
+
+pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<End> {
+    let (client, _) = live::connect(&options.cluster).await?;
+    let mut site = options.site.site()?;
+    let given = match options.files.as_slice() {
+        [] => None,
+        files => Some(given(files, options.policy.as_deref(), &site)?),
+    };
+    let stored =
+        live::stored(&client).await?.context("the server has no SidecarPolicies: install the operator first")?;
+    let known = live::known(&stored, &site);
+    let policy = match given {
+        Some(given) => given,
+        None => in_cluster(options.policy.as_deref().unwrap_or_default(), &stored, &known)?,
+    };
+    let object = stored.iter().find(|object| object.name() == policy.name).map(Object::value);
+    let others = known.policies.iter().filter(|other| other.name != policy.name).cloned();
+    let policies = Policies::new(others.chain([policy.clone()]));
+    let groups = || policies.kinds().map(|kind| kind.group.as_str());
+    let server = discovery::discover(&client, |group| groups().any(|own| own == group)).await.context(live::ASKING)?;
+    if !options.site.names_version() {
+        site = site.on(&server);
+    }
+    let revisions = Revisions::read(&client, &site.operator_namespace, &policy.name).await?;
+    // What is stored becomes a revision as soon as the operator may store some.
+    let now = known.policies.get(&policy.name).and_then(|stored| Content::of(&stored.spec));
+    let contents = Contents::new(&policy.name, &revisions, now);
+    let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
+    let targets_pods = policy.kinds.iter().any(|kind| is_pod(kind));
+    let carriers = if targets_pods { carriers(&client, &policy.name).await? } else { HashMap::new() };
+    let restarted =
+        object.as_ref().and_then(|object| object["metadata"]["annotations"][RESTARTED].as_str()?.parse().ok());
+    let deciding = Deciding {
+        policy: &policy,
+        policies: &policies,
+        site: &site,
+        contents: &contents,
+        can_resize: server.known_minor().is_none_or(|minor| minor >= RESIZE),
+        restarted,
+        carriers: &carriers,
+    };
+    let turns = Turns::of(&policy, &site, &namespaces);
+    let (mut lines, mut sums) = (Vec::new(), Sums::default());
+    for kind in &policy.kinds {
+        let Some(resource) = server.resource(kind) else { continue };
+        let look = |object: Object| {
+            let namespace = namespaces.get(object.namespace()).cloned();
+            let workload = Workload::new(kind, object.value()).within(namespace);
+            let Some(decided) = deciding.decide(&workload, &object) else { return };
+            sums.add(decided.as_ref());
+            lines.extend(decided.map(|decided| turns.line(decided, &workload)));
+        };
+        let selector = options.within.selector.clone();
+        let parameters = ListParams { label_selector: selector, ..ListParams::default() };
+        let pages = Pages::new(live::api(&client, &resource, options.within.namespace.as_deref()), parameters);
+        pages.each(look).await.with_context(|| format!("cannot list {}", kind.group_resource()))?;
+    }
+    in_order(&mut lines);
+    let document = || {
+        json!({
+            "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutPlan",
+            "policy": policy.name, "sums": sums, "items": lines,
+        })
+    };
+    if !options.printing.is_written(document, out)? {
+        write(&policy, &sums, &lines, &turns, &options.printing, out)?;
+    }
+    out.flush()?;
+    if let Some(why) = why_not(&policy).filter(|_| options.printing.output == Output::Table) {
+        remark(why);
+    }
+    Ok(End::Fine)
+}
+
+/// The policy in `files`: the one called `name`, or the only one.
+fn given(files: &[PathBuf], name: Option<&str>, site: &Site) -> Result<Arc<Policy>> {
+    let found = files::policies(files, Reading::PLAIN, site, "-f")?;
+    let mut all = found.iter();
+    match (name, all.next(), all.next()) {
+        (Some(name), ..) => found.get(name).cloned().with_context(|| format!("-f has no SidecarPolicy `{name}`")),
+        (None, Some(only), None) => Ok(only.clone()),
+        (None, ..) => bail!("-f has several policies: name the one to plan"),
+    }
+}
+
+/// The stored policy `name`.
+fn in_cluster(name: &str, stored: &[Object], known: &live::Known) -> Result<Arc<Policy>> {
+    if let Some(found) = known.policies.get(name) {
+        return Ok(found.clone());
+    }
+    match known.invalid.iter().find(|invalid| invalid.name == name) {
+        Some(invalid) => {
+            let faults = invalid.violations.iter();
+            let faults: Vec<_> =
+                faults.map(|fault| format!("{} {} {}", fault.code, fault.field, fault.message)).collect();
+            Err(files::all(&faults).context(format!("SidecarPolicy `{name}` is not valid")))
+        }
+        None => Err(unknown(name, stored)),
+    }
+}
+
+/// The controllers whose own pod template has the sidecar of `policy`, such as `ReplicaSet/web-5d4f`, by UID.
+async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, String>> {
+    let key = marker::key(policy);
+    let mut carriers = HashMap::new();
+    for (group, kind, plural) in MAKERS {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+        let look = |object: Object| {
+            let body = object.value();
+            if !body["spec"]["template"]["metadata"]["annotations"][key.as_str()].is_null() {
+                let uid = body["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+                carriers.insert(uid, format!("{kind}/{}", object.name()));
+            }
+        };
+        let pages = Pages::new(live::api(client, &resource, None), ListParams::default());
+        pages.each(look).await.with_context(|| format!("cannot list {plural}"))?;
+    }
+    Ok(carriers)
+}
+
+/// At which step of a rollout the turn of each namespace comes.
+struct Turns {
+    /// The number of steps.
+    steps: usize,
+    by_namespace: HashMap<String, usize>,
+}
+
+impl Turns {
+    fn of(policy: &Policy, site: &Site, namespaces: &HashMap<String, Arc<Value>>) -> Self {
+        let steps = policy.spec.rolling_update().map(|rolling| rolling.steps).unwrap_or_default();
+        let covered = namespaces.iter().filter(|(name, object)| covers(policy, site, name, object));
+        let covered: BTreeMap<String, Arc<Value>> =
+            covered.map(|(name, object)| (name.clone(), object.clone())).collect();
+        let mut by_namespace = HashMap::new();
+        for (index, step) in steps.iter().enumerate() {
+            for name in steps::names(step, &covered) {
+                by_namespace.entry(name).or_insert(index + 1);
+            }
+        }
+        Self { steps: steps.len(), by_namespace }
+    }
+
+    /// The step of `namespace`, from 1; none without steps. What no step names comes after the last.
+    fn step(&self, namespace: &str) -> Option<usize> {
+        (self.steps > 0).then(|| self.by_namespace.get(namespace).copied().unwrap_or(self.steps + 1))
+    }
+
+    fn line(&self, decided: Decided, workload: &Workload) -> Line {
+        Line {
+            step: self.step(workload.namespace()),
+            namespace: workload.namespace().to_owned(),
+            order: workload.kind.clone(),
+            kind: workload.kind_name().to_owned(),
+            name: workload.name().to_owned(),
+            action: decided.action,
+            code: decided.code,
+            why: decided.why,
+        }
+    }
+}
+
+/// Sorts `lines` as the operator takes them, if all are available: what is not, comes first in its step.
+fn in_order(lines: &mut [Line]) {
+    lines.sort_by(|a, b| (a.step, &a.namespace, &a.order, &a.name).cmp(&(b.step, &b.namespace, &b.order, &b.name)));
+}
+
+fn write(
+    policy: &Policy,
+    sums: &Sums,
+    lines: &[Line],
+    turns: &Turns,
+    printing: &Printing,
+    out: &mut impl Write,
+) -> Result<()> {
+    if !printing.no_headers {
+        writeln!(out, "{}: {}", policy.name, sums.told())?;
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    if !printing.no_headers {
+        writeln!(out)?;
+    }
+    let cells = |line: &Line| {
+        let why = line.code.as_ref().map_or(line.why.clone(), |code| format!("{code}: {}", line.why));
+        [line.namespace.clone(), line.kind.clone(), line.name.clone(), line.action.word().to_owned(), why]
+    };
+    if turns.steps == 0 {
+        return printing.table(["NAMESPACE", "KIND", "NAME", "ACTION", "WHY"], lines.iter().map(cells), out);
+    }
+    let rows = lines.iter().map(|line| {
+        let step = line.step.filter(|step| *step <= turns.steps).map_or("last".to_owned(), |step| step.to_string());
+        let [namespace, kind, name, action, why] = cells(line);
+        [step, namespace, kind, name, action, why]
+    });
+    printing.table(["STEP", "NAMESPACE", "KIND", "NAME", "ACTION", "WHY"], rows, out)
+}
+
+/// Why none of it happens now.
+fn why_not(policy: &Policy) -> Option<String> {
+    if policy.spec.rolling_update().is_none() {
+        let command = switch_on(&policy.name);
+        return Some(format!("Nothing of this happens until `spec.updateStrategy.type` is `RollingUpdate`: {command}"));
+    }
+    (!policy.is_enforced()).then(|| "Nothing of this happens while the policy is suspended or only audits.".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::revisions::tests::{content, stored};
+    use super::*;
+
+    fn policy(image: &str, more: Value) -> Arc<Policy> {
+        let mut object = json!({
+            "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" },
+            "spec": {
+                "targets": [{ "group": "apps", "resource": "deployments" }, { "group": "", "resource": "pods" }],
+                "template": content(image).template,
+            },
+        });
+        if let (Some(spec), Value::Object(more)) = (object["spec"].as_object_mut(), more) {
+            spec.extend(more);
+        }
+        Arc::new(Policy::parse(&object, &site()).unwrap())
+    }
+
+    fn site() -> Site {
+        Site { native_sidecars: true, ..Site::new("scpol-system", [], []) }
+    }
+
+    /// A workload after the injection of `by`.
+    fn workload(kind: (&str, &str), mut body: Value, by: Option<&Arc<Policy>>) -> (Workload, Object) {
+        body["metadata"]["name"] = json!("web");
+        body["metadata"]["namespace"] = json!("shop");
+        body["metadata"]["uid"] = json!("u");
+        body["metadata"]["resourceVersion"] = json!("1");
+        let kind = Kind::find(kind.0, kind.1).unwrap();
+        let mut workload = Workload::new(kind, body).within(Some(Arc::new(json!({ "metadata": { "name": "shop" } }))));
+        if let Some(by) = by {
+            let policies = Policies::new([by.clone()]);
+            let patch = crate::decision::Decision::of(&policies, &workload, &site()).plan(&workload);
+            workload = workload.with_body(workload.patched(&patch));
+        }
+        let object = serde_json::from_value(workload.body.clone()).unwrap();
+        (workload, object)
+    }
+
+    fn deployment(by: Option<&Arc<Policy>>) -> (Workload, Object) {
+        let body = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "app", "image": "app" }] } } } });
+        workload(("apps", "deployments"), body, by)
+    }
+
+    fn pod(by: Option<&Arc<Policy>>, owner: Value) -> (Workload, Object) {
+        let mut body = json!({ "metadata": {}, "spec": { "containers": [{ "name": "app", "image": "app" }] } });
+        body["metadata"]["ownerReferences"] = Value::Array(vec![owner]);
+        workload(("", "pods"), body, by)
+    }
+
+    fn decided(
+        to: &Arc<Policy>,
+        known: &[i64],
+        workload: &(Workload, Object),
+        carriers: &HashMap<String, String>,
+    ) -> String {
+        let policies = Policies::new([to.clone()]);
+        let revisions = known.iter().map(|number| stored(*number, &content(&format!("envoy:{number}")), None));
+        let contents = Contents::new("envoy", &Revisions::of(revisions), None);
+        let site = site();
+        let deciding = Deciding {
+            policy: to,
+            policies: &policies,
+            site: &site,
+            contents: &contents,
+            can_resize: true,
+            restarted: None,
+            carriers,
+        };
+        match deciding.decide(&workload.0, &workload.1) {
+            None => "not matched".to_owned(),
+            Some(None) => "up to date".to_owned(),
+            Some(Some(Decided { action, code, why })) => {
+                format!("{}: {}", action.word(), code.map_or(why, |code| code))
+            }
+        }
+    }
+
+    #[test]
+    fn each_workload_gets_the_action_of_the_operator_and_the_reason() {
+        let (one, two) = (policy("envoy:1", json!({})), policy("envoy:2", json!({})));
+        let recreate =
+            json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "podUpdate": "Recreate" } } });
+        let recreate = policy("envoy:2", recreate);
+        let elsewhere = policy("envoy:2", json!({ "namespaces": ["other"] }));
+        let owner = json!({ "kind": "ReplicaSet", "name": "web-1", "uid": "rs", "controller": true });
+        let (none, carrier) = (HashMap::new(), HashMap::from([("rs".to_owned(), "ReplicaSet/web-1".to_owned())]));
+        for (to, known, workload, carriers, expected) in [
+            (&two, &[1, 2][..], deployment(Some(&two)), &none, "up to date"),
+            (&two, &[1, 2], deployment(Some(&one)), &none, "patch template: it has revision 1"),
+            (&two, &[], deployment(Some(&one)), &none, "leave: SCP0411"),
+            (&two, &[], deployment(None), &none, "patch template: it has no sidecar of the policy"),
+            (&elsewhere, &[1], deployment(Some(&one)), &none, "not matched"),
+            (&two, &[1], pod(Some(&one), owner.clone()), &none, "in place: it has revision 1"),
+            (&two, &[1], pod(Some(&one), owner.clone()), &carrier, "leave: SCP0418"),
+            (&two, &[1], pod(Some(&one), json!({ "kind": "Node", "controller": true })), &none, "leave: SCP0412"),
+            (
+                &recreate,
+                &[1],
+                pod(Some(&one), owner.clone()),
+                &none,
+                "evict: `spec.updateStrategy.rollingUpdate.podUpdate` is `Recreate`",
+            ),
+            (&two, &[1], pod(None, owner.clone()), &none, "evict: it does not carry the template"),
+        ] {
+            assert_eq!(decided(to, known, &workload, carriers), expected);
+        }
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_steps_then_of_namespaces_kinds_and_names() {
+        let steps = json!([{ "namespaces": ["canary-*"] }, { "pause": {} }, { "namespaces": ["*-b"] }]);
+        let policy = policy(
+            "envoy:1",
+            json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "steps": steps } } }),
+        );
+        let names = ["a", "shop-b", "canary-a", "canary-b", "kube-system"];
+        let namespaces = names.map(|name| (name.to_owned(), Arc::new(json!({ "metadata": { "name": name } }))));
+        let turns = Turns::of(&policy, &site(), &HashMap::from(namespaces));
+        assert_eq!(names.map(|name| turns.step(name)), [Some(4), Some(3), Some(1), Some(1), Some(4)]);
+        let decided = Decided { action: Action::Patch, code: None, why: String::new() };
+        let mut lines: Vec<Line> = ["a", "shop-b", "canary-b", "canary-a"]
+            .into_iter()
+            .flat_map(|namespace| {
+                let at = |(mut workload, _): (Workload, Object)| {
+                    workload.body["metadata"]["namespace"] = json!(namespace);
+                    turns.line(decided.clone(), &workload)
+                };
+                [at(pod(None, json!({}))), at(deployment(None))]
+            })
+            .collect();
+        in_order(&mut lines);
+        let told: Vec<_> = lines.iter().map(|line| format!("{}/{}", line.namespace, line.kind)).collect();
+        let kinds = if *lines[0].order < *lines[1].order {
+            [&lines[0].kind, &lines[1].kind]
+        } else {
+            [&lines[1].kind, &lines[0].kind]
+        };
+        let expected = ["canary-a", "canary-b", "shop-b", "a"]
+            .iter()
+            .flat_map(|namespace| kinds.map(|kind| format!("{namespace}/{kind}")));
+        assert_eq!(told, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn sums_leave_out_what_is_zero() {
+        let mut sums = Sums::default();
+        assert_eq!(sums.told(), "0 workloads match");
+        let evict = Decided { action: Action::Evict, code: None, why: String::new() };
+        for decided in [None, Some(&evict), Some(&evict)] {
+            sums.add(decided);
+        }
+        assert_eq!(sums.told(), "3 workloads match: 1 up to date, 2 by eviction");
+    }
+}

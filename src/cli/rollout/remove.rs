@@ -1,0 +1,318 @@
+//! `scpol rollout remove`: removes the content of a policy that is no longer in force from the pod templates of workloads.
+//! Pods and Jobs are never changed: they end, or a controller makes them anew from its template.
+
+use super::edit::{self, DryRun, Patched};
+use super::live;
+use super::revisions::{Contents, Revisions};
+use crate::api::code::Code;
+use crate::cli::files::{self, Reading, SiteOptions};
+use crate::cli::output::{Printing, counted};
+use crate::cli::status::{is_programmed, status};
+use crate::cli::{Cluster, End};
+use crate::cluster::client::call;
+use crate::cluster::discovery;
+use crate::cluster::object::Object;
+use crate::cluster::pages::Pages;
+use crate::inject::marker;
+use crate::policy::{Policies, Policy};
+use crate::revision::Content;
+use crate::rollout::is_pod;
+use crate::update::{self, Change};
+use crate::workload::{KINDS, Kind, Workload};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use kube::Api;
+use kube::api::ListParams;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Args, Debug)]
+pub(super) struct RemoveOptions {
+    /// The policy, which is deleted or suspended
+    #[arg(value_name = "POLICY")]
+    policy: String,
+    /// The policy as it was: files, folders, or - for standard input. A deleted policy has no stored revisions; its
+    /// content is recognized by these
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    files: Vec<PathBuf>,
+    /// Do it; without this flag it is only listed
+    #[arg(short, long)]
+    yes: bool,
+    /// Only say what would be done
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "client")]
+    dry_run: DryRun,
+    #[command(flatten)]
+    printing: Printing,
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    site: SiteOptions,
+}
+
+/// The result for one workload.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    WouldRemove,
+    Removed,
+    /// Its content stays.
+    Left,
+    Failed,
+}
+
+impl Fate {
+    fn word(self) -> &'static str {
+        match self {
+            Fate::WouldRemove => "would be removed",
+            Fate::Removed => "removed",
+            Fate::Left => "left",
+            Fate::Failed => "failed",
+        }
+    }
+}
+
+/// One line of the report.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    namespace: String,
+    kind: String,
+    name: String,
+    result: Fate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
+}
+
+impl Line {
+    fn of(workload: &Workload, result: Fate, code: Option<Code>, why: String) -> Self {
+        Self {
+            namespace: workload.namespace().to_owned(),
+            kind: workload.kind_name().to_owned(),
+            name: workload.name().to_owned(),
+            result,
+            code: code.map(|code| code.to_string()),
+            why,
+        }
+    }
+}
+
+/// A workload with the marker of the policy.
+struct Marked {
+    workload: Workload,
+    api: Api<Object>,
+}
+
+pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<End> {
+    let name = options.policy.as_str();
+    let (client, _) = live::connect(&options.cluster).await?;
+    let mut site = options.site.site()?;
+    let stored = live::stored(&client).await?.unwrap_or_default();
+    if let Some(object) = stored.iter().find(|object| object.name() == name) {
+        check_not_in_force(object)?;
+    }
+    let known = live::known(&stored, &site);
+    let given = match options.files.as_slice() {
+        [] => Policies::default(),
+        files => files::policies(files, Reading::PLAIN, &site, "-f")?,
+    };
+    if !options.files.is_empty() && given.get(name).is_none() {
+        bail!("-f has no SidecarPolicy `{name}`");
+    }
+    let forms: Vec<&Arc<Policy>> = [given.get(name), known.policies.get(name)].into_iter().flatten().collect();
+    let kinds = kinds(&known.policies, &forms);
+    let server = discovery::discover(&client, |group| kinds.iter().any(|kind| kind.is_in(group)));
+    let server = server.await.context(live::ASKING)?;
+    if !options.site.names_version() {
+        site = site.on(&server);
+    }
+    let revisions = Revisions::read(&client, &site.operator_namespace, name).await?;
+    let contents = Contents::new(name, &revisions, forms.iter().rev().filter_map(|form| Content::of(&form.spec)));
+    let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
+    let mut marked = Vec::new();
+    for kind in &kinds {
+        let Some(resource) = server.resource(kind) else { continue };
+        let look = |object: Object| {
+            let workload = Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned());
+            if is_marked(&workload, name) {
+                let api = live::api(&client, &resource, Some(workload.namespace()));
+                marked.push(Marked { workload, api });
+            }
+        };
+        let pages = Pages::new(live::api(&client, &resource, None), ListParams::default());
+        pages.each(look).await.with_context(|| format!("cannot list {}", kind.group_resource()))?;
+    }
+    marked.sort_by(|a, b| key(&a.workload).cmp(&key(&b.workload)));
+    let removing = Removing { name, contents: &contents, policies: &known.policies, namespaces: &namespaces };
+    let dry_run = if options.yes { options.dry_run } else { DryRun::Client };
+    let mut lines = Vec::new();
+    for found in &marked {
+        lines.push(removing.remove(found, dry_run).await);
+    }
+    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutRemoval", "items": lines });
+    if !options.printing.is_written(document, out)? {
+        write(name, &lines, &options.printing, out)?;
+    }
+    out.flush()?;
+    let would = lines.iter().filter(|line| line.result == Fate::WouldRemove).count();
+    if would > 0 && !options.yes && options.dry_run == DryRun::None {
+        bail!("nothing was done: give `--yes` to change {}", counted(would, "workload", "workloads"));
+    }
+    let is_left = lines.iter().any(|line| matches!(line.result, Fate::Left | Fate::Failed));
+    Ok(if is_left { End::Finding } else { End::Fine })
+}
+
+fn key(workload: &Workload) -> (&str, &Arc<Kind>, &str) {
+    (workload.namespace(), &workload.kind, workload.name())
+}
+
+/// Checks that the stored policy `object` adds nothing to new workloads.
+///
+/// # Errors
+/// If it does, with what to do.
+fn check_not_in_force(object: &Object) -> Result<()> {
+    let (name, value) = (object.name(), object.value());
+    let spec = &value["spec"];
+    let is_enforced = spec["suspend"] != true && spec["mode"] != "Audit";
+    if is_enforced && value["metadata"]["deletionTimestamp"].is_null() {
+        bail!(
+            "SidecarPolicy `{name}` is in force: its sidecars would come back; delete it, or set `spec.suspend` to true first"
+        );
+    }
+    if is_programmed(&status(object)) {
+        bail!("the operator has not taken SidecarPolicy `{name}` out of force yet; wait for `scpol status {name}`");
+    }
+    Ok(())
+}
+
+/// The kinds whose workloads may have the content of the policy with these `forms`: with pod templates that can change.
+fn kinds(policies: &Policies, forms: &[&Arc<Policy>]) -> BTreeSet<Arc<Kind>> {
+    let own = forms.iter().flat_map(|form| &form.kinds);
+    let others = policies.kinds().filter(|kind| !forms.iter().any(|form| form.kinds.contains(kind)));
+    let mut kinds: BTreeSet<Arc<Kind>> = own.chain(KINDS.iter()).chain(others).cloned().collect();
+    kinds.retain(|kind| !is_pod(kind) && !kind.is_job());
+    kinds
+}
+
+fn is_marked(workload: &Workload, policy: &str) -> bool {
+    let annotations = workload.pod().map(|pod| &pod["metadata"]["annotations"]);
+    annotations.is_some_and(|annotations| !annotations[marker::key(policy).as_str()].is_null())
+}
+
+/// What a removal needs.
+struct Removing<'a> {
+    name: &'a str,
+    contents: &'a Contents,
+    policies: &'a Policies,
+    namespaces: &'a HashMap<String, Arc<Value>>,
+}
+
+impl Removing<'_> {
+    /// The change that removes the content from `workload`.
+    ///
+    /// # Errors
+    /// Why it stays.
+    fn change(&self, workload: &Workload) -> Result<Change, (Code, String)> {
+        let unreadable = || (Code::ContentEdited, format!("annotation `{}` is unreadable", marker::key(self.name)));
+        let marker = marker::read(workload, self.name).ok_or_else(unreadable)?;
+        let mut left = None;
+        for from in self.contents.all_by_marker(&marker.hash) {
+            match update::removal(workload, from, self.policies) {
+                Ok(change) => return Ok(change),
+                Err(why) => left = left.or(Some((why.cause.code(), why.message))),
+            }
+        }
+        Err(left.unwrap_or_else(|| {
+            let message =
+                format!("no known revision has the template {}; give the policy as it was with -f", marker.hash);
+            (Code::RevisionUnknown, message)
+        }))
+    }
+
+    /// Removes the content from one workload.
+    async fn remove(&self, found: &Marked, dry_run: DryRun) -> Line {
+        let mut workload = found.workload.clone();
+        for _ in 0..edit::TRIES {
+            let change = match self.change(&workload) {
+                Ok(change) => change,
+                Err((code, why)) => return Line::of(&workload, Fate::Left, Some(code), why),
+            };
+            let kept: Vec<String> = change.kept.iter().map(ToString::to_string).collect();
+            match edit::send(&found.api, workload.name(), change.patch, dry_run).await {
+                Patched::Done if dry_run == DryRun::None => {
+                    return Line::of(&workload, Fate::Removed, None, kept.join("; "));
+                }
+                Patched::Done => return Line::of(&workload, Fate::WouldRemove, None, kept.join("; ")),
+                Patched::Failed(error) => {
+                    return Line::of(&workload, Fate::Failed, None, format!("cannot patch: {error}"));
+                }
+                Patched::Changed => {}
+            }
+            match call(found.api.get_opt(workload.name())).await {
+                Ok(Some(object)) => {
+                    let namespace = self.namespaces.get(workload.namespace()).cloned();
+                    workload = Workload::new(&workload.kind, object.value()).within(namespace);
+                }
+                Ok(None) => return Line::of(&workload, Fate::Removed, None, "it has been deleted".to_owned()),
+                Err(error) => return Line::of(&workload, Fate::Failed, None, format!("cannot get it: {error}")),
+            }
+            if !is_marked(&workload, self.name) {
+                return Line::of(&workload, Fate::Removed, None, "it has been changed meanwhile".to_owned());
+            }
+        }
+        Line::of(&workload, Fate::Failed, None, "it changes all the time; try again".to_owned())
+    }
+}
+
+fn write(name: &str, lines: &[Line], printing: &Printing, out: &mut impl Write) -> Result<()> {
+    if lines.is_empty() {
+        return if printing.no_headers { Ok(()) } else { Ok(writeln!(out, "No pod template has content of {name}.")?) };
+    }
+    let rows = lines.iter().map(|line| {
+        let why = line.code.as_ref().map_or(line.why.clone(), |code| format!("{code}: {}", line.why));
+        [line.namespace.clone(), line.kind.clone(), line.name.clone(), line.result.word().to_owned(), why]
+    });
+    printing.table(["NAMESPACE", "KIND", "NAME", "RESULT", "WHY"], rows, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_in_force_is_not_removed_and_one_that_is_going_out_of_force_is_waited_for() {
+        let programmed = json!([{
+            "type": "Programmed", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        for (spec, conditions, deleted, expected) in [
+            (json!({}), json!([]), Value::Null, Some("is in force")),
+            (json!({ "suspend": false }), json!([]), Value::Null, Some("is in force")),
+            (json!({ "suspend": true }), programmed.clone(), Value::Null, Some("out of force yet")),
+            (json!({ "suspend": true }), json!([]), Value::Null, None),
+            (json!({ "mode": "Audit" }), json!([]), Value::Null, None),
+            (json!({}), json!([]), json!("2026-01-01T00:00:00Z"), None),
+        ] {
+            let object = json!({
+                "metadata": { "name": "envoy", "deletionTimestamp": deleted }, "spec": spec,
+                "status": { "conditions": conditions },
+            });
+            let refused = check_not_in_force(&serde_json::from_value(object).unwrap());
+            let message = refused.err().map(|error| error.to_string());
+            match expected {
+                None => assert_eq!(message, None, "{spec}"),
+                Some(expected) => assert!(message.unwrap_or_default().contains(expected), "{spec}"),
+            }
+        }
+    }
+
+    #[test]
+    fn pods_and_jobs_are_never_looked_at() {
+        let names: Vec<String> = kinds(&Policies::default(), &[]).iter().map(|kind| kind.resource.clone()).collect();
+        assert!(names.contains(&"deployments".to_owned()) && names.contains(&"cronjobs".to_owned()), "{names:?}");
+        assert!(!names.contains(&"pods".to_owned()) && !names.contains(&"jobs".to_owned()), "{names:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The stored revisions of one policy.
+
+use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
+use crate::cli::live;
+use crate::cluster::revisions::{self, Stored};
+use crate::revision::{Content, Revision};
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use kube::api::ListParams;
+use std::sync::Arc;
+
+/// The revisions of a policy, oldest first.
+#[derive(Default)]
+pub(super) struct Revisions(pub(super) Vec<Stored>);
+
+impl Revisions {
+    /// Reads the revisions of `policy` in the operator's `namespace`.
+    ///
+    /// # Errors
+    /// If they cannot be listed, with the missing verb.
+    pub(super) async fn read(client: &Client, namespace: &str, policy: &str) -> Result<Self> {
+        let api = live::api(client, &revisions::resource(), Some(namespace));
+        let own = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER},{POLICY_LABEL}={policy}"));
+        let listed = live::list(&api, own).await;
+        let listed = listed.with_context(|| format!("cannot list controllerrevisions in namespace `{namespace}`"))?;
+        Ok(Self::of(listed.iter().filter_map(Stored::parse).filter(|stored| stored.policy == policy)))
+    }
+
+    pub(super) fn of(stored: impl IntoIterator<Item = Stored>) -> Self {
+        let mut all: Vec<Stored> = stored.into_iter().collect();
+        all.sort_by_key(|stored| stored.revision.number);
+        Self(all)
+    }
+
+    /// The revision whose rollout was complete last.
+    pub(super) fn current(&self) -> Option<&Stored> {
+        revisions::current(&self.0)
+    }
+
+    /// The revision with the hash of a content.
+    pub(super) fn with_hash(&self, hash: &str) -> Option<&Stored> {
+        self.0.iter().find(|stored| stored.revision.hash == hash)
+    }
+
+    /// The revision `number` of `policy`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn numbered(&self, policy: &str, number: i64) -> Result<&Stored> {
+        match self.0.iter().find(|stored| stored.revision.number == number) {
+            Some(found) => Ok(found),
+            None => bail!("there is no revision {number}; `scpol rollout history {policy}` lists those that there are"),
+        }
+    }
+
+    /// The revision before the content of the spec, which has this `hash`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn before(&self, hash: &str) -> Result<&Stored> {
+        let before = self.0.iter().rfind(|stored| stored.revision.hash != hash);
+        before
+            .context("no earlier revision is stored; the operator keeps them with the rights of `config/rbac/rollout`")
+    }
+}
+
+/// The revisions by which the content of workloads is recognized.
+#[derive(Default)]
+pub(super) struct Contents(Vec<Arc<Revision>>);
+
+impl Contents {
+    /// The `stored` revisions, then `others` of `policy`, such as the content of its spec, which the operator may not have
+    /// stored yet.
+    pub(super) fn new(policy: &str, stored: &Revisions, others: impl IntoIterator<Item = Content>) -> Self {
+        let mut all: Vec<Arc<Revision>> = stored.0.iter().map(|stored| stored.revision.clone()).collect();
+        for content in others {
+            let number = all.last().map_or(0, |last| last.number) + 1;
+            let hash = content.hash();
+            if all.iter().all(|known| known.hash != hash) {
+                all.push(Arc::new(Revision::new(policy, number, content)));
+            }
+        }
+        Self(all)
+    }
+
+    /// The revisions whose marker has the hash `hash` of a template, the latest first. There are several if only positions
+    /// differ.
+    pub(super) fn all_by_marker(&self, hash: &str) -> impl Iterator<Item = &Arc<Revision>> {
+        self.0.iter().rev().filter(move |revision| revision.template.hash == hash)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::cluster::object::Object;
+    use serde_json::{Value, json};
+
+    /// The content of a policy that adds a container with this `image`.
+    pub(crate) fn content(image: &str) -> Content {
+        serde_json::from_value(json!({ "template": { "containers": [{ "name": "envoy", "image": image }] } })).unwrap()
+    }
+
+    /// A revision as the operator stores it. `complete` is the second at which its rollout was complete.
+    pub(crate) fn stored(number: i64, content: &Content, complete: Option<i64>) -> Stored {
+        let complete = complete.map(|second| jiff::Timestamp::from_second(second).unwrap());
+        let mut annotations = revisions::annotations(None, complete);
+        annotations.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let object: Value = json!({
+            "metadata": { "name": content.hash(), "labels": { POLICY_LABEL: "envoy" }, "annotations": annotations },
+            "data": content,
+            "revision": number,
+        });
+        let object: Object = serde_json::from_value(object).unwrap();
+        Stored::parse(&object).unwrap()
+    }
+
+    #[test]
+    fn revisions_are_found_by_number_hash_and_marker() {
+        let [one, two, three] = ["envoy:1", "envoy:2", "envoy:3"].map(content);
+        let revisions = Revisions::of([stored(3, &three, None), stored(1, &one, Some(9)), stored(2, &two, Some(5))]);
+        assert_eq!(revisions.current().unwrap().revision.number, 1, "the last that was complete, not the last number");
+        assert_eq!(revisions.numbered("envoy", 2).unwrap().revision.content, two);
+        assert!(revisions.numbered("envoy", 4).unwrap_err().to_string().contains("scpol rollout history envoy"));
+        assert_eq!(revisions.before(&three.hash()).unwrap().revision.number, 2);
+        assert_eq!(revisions.before("not stored yet").unwrap().revision.number, 3);
+        assert!(Revisions::of([stored(1, &one, None)]).before(&one.hash()).is_err());
+        let contents = Contents::new("envoy", &revisions, [one.clone(), content("envoy:4")]);
+        let marker = |image: &str| Revision::new("envoy", 0, content(image)).template.hash;
+        let number = |image: &str| contents.all_by_marker(&marker(image)).next().map(|revision| revision.number);
+        assert_eq!(["envoy:1", "envoy:4", "envoy:5"].map(number), [Some(1), Some(4), None]);
+    }
+}

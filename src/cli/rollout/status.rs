@@ -1,0 +1,314 @@
+//! `scpol rollout status`: how far the rollout of a policy is, as its status says.
+
+use super::revisions::Revisions;
+use super::{Revised, api, live, spec, switch_on};
+use crate::api::v1alpha1::Mode;
+use crate::cli::End;
+use crate::cli::output::{Printing, Screen, remark};
+use crate::cli::status::{condition, full_name, status, write_progress};
+use crate::cluster::client::{self, chain, why};
+use crate::cluster::object::Object;
+use crate::revision::Content;
+use crate::timing::Timing;
+use anyhow::{Result, bail};
+use clap::Args;
+use futures::{StreamExt, pin_mut};
+use kube::Client;
+use kube::runtime::watcher::{self, Event};
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write;
+
+#[derive(Args, Debug)]
+pub(super) struct StatusOptions {
+    #[command(flatten)]
+    of: Revised,
+    /// Print each change until the rollout is complete, or halted: exit code 1
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    printing: Printing,
+}
+
+/// A revision as the status names it.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    hash: String,
+    /// None if the revisions cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<i64>,
+}
+
+/// How far a rollout is.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct State {
+    policy: String,
+    /// False if the policy has no rollouts. Then all that follows is empty.
+    rolls: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<Told>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    update: Option<Told>,
+    matched: i64,
+    updated: i64,
+    ready: i64,
+    halted: bool,
+    /// The reason of the condition `Progressing`; empty if there is none.
+    reason: String,
+    message: String,
+}
+
+/// What a status means for who waits for the end of the rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// It is complete, or there is none.
+    Complete,
+    Halted,
+    GoesOn,
+    /// No operator has said anything.
+    Unknown,
+}
+
+impl State {
+    /// The state of `policy`.
+    ///
+    /// # Errors
+    /// If its spec is not valid.
+    fn of(policy: &Object, revisions: &Revisions) -> Result<Self> {
+        let (spec, status) = (spec(policy)?, status(policy));
+        let numbered = |hash: Option<String>| {
+            let hash = hash?;
+            Some(Told { revision: revisions.with_hash(&hash).map(|stored| stored.revision.number), hash })
+        };
+        let rolls = spec.rolling_update().is_some() && !spec.suspend && spec.mode == Mode::Enforce;
+        let progress = condition(&status, "Progressing").filter(|_| rolls);
+        let (mut reason, mut message) =
+            progress.map(|found| (found.reason.clone(), found.message.clone())).unwrap_or_default();
+        let hash = Content::of(&spec).map(|content| content.hash());
+        let is_other = status.update_revision.is_some() && status.update_revision != hash;
+        if progress.is_some() && (is_other || status.observed_generation != Some(policy.generation())) {
+            (reason, message) = ("NewRevision".to_owned(), "the operator has not seen the latest edit yet".to_owned());
+        }
+        Ok(Self {
+            policy: policy.name().to_owned(),
+            rolls,
+            current: numbered(status.current_revision.filter(|_| rolls)),
+            update: numbered(if rolls { hash } else { None }),
+            matched: status.matched,
+            updated: if is_other { 0 } else { status.updated.unwrap_or_default() },
+            ready: status.ready.unwrap_or_default(),
+            halted: status.halted && !is_other,
+            reason,
+            message,
+        })
+    }
+
+    fn stand(&self) -> Stand {
+        match self.reason.as_str() {
+            _ if !self.rolls => Stand::Complete,
+            "Complete" => Stand::Complete,
+            "Halted" => Stand::Halted,
+            "" => Stand::Unknown,
+            _ => Stand::GoesOn,
+        }
+    }
+
+    /// `12 of 60 workloads`, and what holds the rollout up.
+    fn line(&self) -> String {
+        let line = format!("{}: {} of {} workloads, {} ready", self.policy, self.updated, self.matched, self.ready);
+        match self.reason.as_str() {
+            "" => format!("{}: waiting for the operator", self.policy),
+            "RollingOut" => line,
+            "Complete" => format!("{line}: Complete"),
+            reason => format!("{line}: {reason}: {}", self.message),
+        }
+    }
+
+    /// The line for a terminal, with a bar.
+    fn bar(&self) -> String {
+        const CELLS: usize = 20;
+        let share = |part: i64| usize::try_from(part).unwrap_or_default() * CELLS;
+        let full = share(self.updated).checked_div(usize::try_from(self.matched).unwrap_or_default()).unwrap_or(CELLS);
+        let full = full.min(CELLS);
+        format!("[{}{}] {}", "#".repeat(full), "-".repeat(CELLS - full), self.line())
+    }
+
+    fn write(&self, printing: &Printing, out: &mut impl Write) -> Result<()> {
+        if !self.rolls {
+            let why = "`spec.updateStrategy.type` is not `RollingUpdate`, or the policy is suspended or audits";
+            writeln!(out, "{}: nothing is rolled out: {why}.", self.policy)?;
+            return Ok(writeln!(out, "To switch rollouts on: {}", switch_on(&self.policy))?);
+        }
+        if !printing.no_headers {
+            writeln!(out, "{}: {}\n{}\n", self.policy, self.reason, self.message)?;
+        }
+        let row = |role: &str, told: &Told| {
+            let number = told.revision.map_or("-".to_owned(), |number| number.to_string());
+            [role.to_owned(), number, told.hash.clone()]
+        };
+        let rows = [("current", &self.current), ("update", &self.update)];
+        let rows = rows.into_iter().filter_map(|(role, told)| Some(row(role, told.as_ref()?)));
+        printing.table(["ROLE", "REVISION", "HASH"], rows, out)?;
+        if !printing.no_headers {
+            writeln!(out)?;
+        }
+        let numbers = [self.matched, self.updated, self.ready].map(|number| number.to_string());
+        printing.table(["MATCHED", "UPDATED", "AVAILABLE"], [numbers], out)
+    }
+}
+
+pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<End> {
+    let Revised { named, operator } = &options.of;
+    let (client, _) = live::connect(&named.cluster).await?;
+    let policy = super::find(&client, &named.policy).await?;
+    let revisions = match Revisions::read(&client, &operator.operator_namespace, &named.policy).await {
+        Ok(revisions) => revisions,
+        Err(error) => {
+            remark(format_args!("warning: {}; so revisions have no numbers here", chain(&*error)));
+            Revisions::default()
+        }
+    };
+    let state = State::of(&policy, &revisions)?;
+    if options.watch && state.rolls {
+        return watch(&client, &options, &revisions, out).await;
+    }
+    if state.stand() == Stand::Unknown {
+        bail!(
+            "nobody has said how far the rollout of {} is: is an operator running, with `--rollouts` above 0?",
+            full_name(&state.policy)
+        );
+    }
+    let document = || {
+        let mut document = json!(state);
+        document["apiVersion"] = json!("cli.scpol.dev/v1alpha1");
+        document["kind"] = json!("RolloutStatus");
+        document
+    };
+    if !options.printing.is_written(document, out)? {
+        state.write(&options.printing, out)?;
+    }
+    out.flush()?;
+    Ok(if state.stand() == Stand::Complete { End::Fine } else { End::Finding })
+}
+
+/// Prints each change until the rollout has ended.
+async fn watch(client: &Client, options: &StatusOptions, revisions: &Revisions, out: &mut impl Write) -> Result<End> {
+    let name = &options.of.named.policy;
+    let settings = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let events = client::watched(&api(client), &settings, &Timing::documented().watch);
+    pin_mut!(events);
+    let width = Screen::stdout().width;
+    let (mut shown, mut trouble, mut is_there) = (None, String::new(), false);
+    while let Some(event) = events.next().await {
+        let policy = match event {
+            Ok(Event::Apply(policy) | Event::InitApply(policy)) => policy,
+            Ok(Event::InitDone) if is_there => continue,
+            Ok(Event::Delete(_) | Event::InitDone) => bail!("the SidecarPolicy `{name}` has been deleted"),
+            Ok(Event::Init) => {
+                is_there = false;
+                continue;
+            }
+            Err(error) => {
+                let reason = why(&error);
+                if reason != trouble {
+                    remark(format_args!("warning: cannot watch the policy: {reason}; trying again"));
+                    trouble = reason;
+                }
+                continue;
+            }
+        };
+        is_there = true;
+        trouble.clear();
+        let state = State::of(&policy, revisions)?;
+        if shown.as_ref() != Some(&state) {
+            write_progress(&if width.is_some() { state.bar() } else { state.line() }, width, out)?;
+            out.flush()?;
+        }
+        let end = match state.stand() {
+            Stand::Complete => Some(End::Fine),
+            Stand::Halted => Some(End::Finding),
+            Stand::GoesOn | Stand::Unknown => None,
+        };
+        if let Some(end) = end {
+            if width.is_some() {
+                writeln!(out, "\n{}", state.message)?;
+            }
+            return Ok(end);
+        }
+        shown = Some(state);
+    }
+    bail!("the watch of the policy has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::revisions::tests::{content, stored};
+    use super::*;
+    use serde_json::Value;
+
+    /// A policy at generation 2 whose spec has the image `envoy:2`.
+    fn policy(strategy: Value, status: Value) -> Object {
+        let mut object = json!({
+            "metadata": { "name": "envoy", "generation": 2 }, "spec": { "template": content("envoy:2").template },
+        });
+        (object["spec"]["updateStrategy"], object["status"]) = (strategy, status);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn told(reason: &str, update: &str, generation: i64) -> Value {
+        json!({
+            "observedGeneration": generation, "matched": 60, "updated": 12, "ready": 58, "halted": reason == "Halted",
+            "updateRevision": content(update).hash(), "currentRevision": content("envoy:1").hash(),
+            "conditions": [{
+                "type": "Progressing", "status": "True", "reason": reason, "message": "why",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        })
+    }
+
+    #[test]
+    fn the_end_of_a_rollout_is_told_from_the_status_of_this_spec_alone() {
+        let revisions = Revisions::of([stored(1, &content("envoy:1"), Some(1)), stored(2, &content("envoy:2"), None)]);
+        let rolling = || json!({ "type": "RollingUpdate" });
+        for (strategy, status, expected, line) in [
+            (json!({}), json!({}), Stand::Complete, None),
+            (rolling(), json!({}), Stand::Unknown, Some("envoy: waiting for the operator")),
+            (rolling(), told("RollingOut", "envoy:2", 2), Stand::GoesOn, Some("envoy: 12 of 60 workloads, 58 ready")),
+            (rolling(), told("Complete", "envoy:2", 2), Stand::Complete, None),
+            (rolling(), told("Complete", "envoy:1", 2), Stand::GoesOn, None),
+            (rolling(), told("Halted", "envoy:1", 1), Stand::GoesOn, None),
+            (rolling(), told("Complete", "envoy:2", 1), Stand::GoesOn, None),
+            (
+                rolling(),
+                told("Halted", "envoy:2", 2),
+                Stand::Halted,
+                Some("envoy: 12 of 60 workloads, 58 ready: Halted: why"),
+            ),
+        ] {
+            let state = State::of(&policy(strategy, status.clone()), &revisions).unwrap();
+            assert_eq!(state.stand(), expected, "{status}");
+            if let Some(line) = line {
+                assert_eq!(state.line(), line);
+            }
+        }
+        let state = State::of(&policy(rolling(), told("RollingOut", "envoy:2", 2)), &revisions).unwrap();
+        let numbers = [state.current, state.update].map(|told| told.and_then(|told| told.revision));
+        assert_eq!(numbers, [Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn the_bar_is_as_full_as_the_rollout() {
+        let state = |updated: i64, matched: i64| {
+            let mut state = State::of(
+                &policy(json!({ "type": "RollingUpdate" }), told("RollingOut", "envoy:2", 2)),
+                &Revisions::default(),
+            );
+            let state = state.as_mut().unwrap();
+            (state.updated, state.matched) = (updated, matched);
+            state.bar().chars().filter(|cell| *cell == '#').count()
+        };
+        assert_eq!([state(0, 60), state(30, 60), state(60, 60), state(0, 0), state(9, 3)], [0, 10, 20, 20, 20]);
+    }
+}

@@ -1,0 +1,305 @@
+//! Brings one workload up to date: by a patch of its pod template, by a patch of the running pod, or by an eviction.
+//!
+//! Each write is guarded: a patch applies only to the version that was read, and an eviction only to the same pod. So nothing is
+//! done twice, whichever leader does it.
+
+use super::plan::{Done, Left};
+use super::store::Revisions;
+use crate::api::v1alpha1::PodUpdate;
+use crate::cluster::client::{CallError, call};
+use crate::cluster::object::Object;
+use crate::engine::registration::is_missing_right;
+use crate::operator::Operator;
+use crate::policy::{Policies, Policy, Site};
+use crate::revision::Revision;
+use crate::update::{self, Carries, Change, PodChange};
+use crate::workload::Workload;
+use crate::workloads::census::{self, Tally};
+use crate::workloads::fleet::RESTARTED;
+use crate::workloads::waiting::ObjectRef;
+use http::Request;
+use jiff::Timestamp;
+use kube::Api;
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tracing::{debug, info};
+
+/// The first minor version of Kubernetes that serves `pods/resize` without a feature gate.
+pub const RESIZE: u32 = 33;
+/// The first minor version of Kubernetes that serves evictions as policy/v1.
+const EVICTION_V1: u32 = 22;
+
+/// The result of an attempt on one workload.
+#[derive(Debug)]
+pub enum Acted {
+    Done(Done),
+    /// It is gone, matches no more, or carries the revision already.
+    NotNeeded,
+    /// It was changed meanwhile. The watch shows its new version.
+    Changed,
+    /// It cannot be brought up to date, in that version.
+    Left(u64, Left),
+    /// A PodDisruptionBudget does not allow it now. Holds its words.
+    Blocked(String),
+    /// A right is missing.
+    Refused(String),
+    /// The server rejects the change itself.
+    Rejected(String),
+    /// The server does not answer, or has too much to do.
+    Failed(String),
+}
+
+/// Updates `object` to the revision of `policy`. `may_evict` is asked before an eviction.
+pub async fn update(
+    operator: &Operator,
+    revisions: &Revisions,
+    policy: &Arc<Policy>,
+    pod_update: PodUpdate,
+    object: &ObjectRef,
+    is_restart: bool,
+    may_evict: impl Fn() -> bool,
+) -> Acted {
+    match attempt(operator, revisions, policy, pod_update, object, is_restart, &may_evict).await {
+        // What is left is one patch.
+        Attempt::Resized => {
+            match attempt(operator, revisions, policy, pod_update, object, is_restart, &may_evict).await {
+                Attempt::Acted(acted) => acted,
+                Attempt::Resized => Acted::Changed,
+            }
+        }
+        Attempt::Acted(acted) => acted,
+    }
+}
+
+/// The result of one write.
+enum Attempt {
+    Acted(Acted),
+    /// The resources of the running pod are those of the revision. The rest is not yet.
+    Resized,
+}
+
+impl From<Acted> for Attempt {
+    fn from(acted: Acted) -> Self {
+        Self::Acted(acted)
+    }
+}
+
+async fn attempt(
+    operator: &Operator,
+    revisions: &Revisions,
+    policy: &Arc<Policy>,
+    pod_update: PodUpdate,
+    object: &ObjectRef,
+    is_restart: bool,
+    may_evict: &impl Fn() -> bool,
+) -> Attempt {
+    let Some(resource) = operator.resource(&object.kind) else { return Acted::NotNeeded.into() };
+    let api = Api::<Object>::namespaced_with(operator.client.clone(), &object.namespace, &resource);
+    let stored = match call(api.get_opt(&object.name)).await {
+        Ok(Some(stored)) => stored,
+        Ok(None) => return Acted::NotNeeded.into(),
+        Err(error) => return refused(&error, "get", &resource.plural).into(),
+    };
+    let namespace = match operator.namespaces.read(&operator.client, &object.namespace).await {
+        Ok(namespace) => namespace,
+        Err(error) => return refused(&error, "get", "namespaces").into(),
+    };
+    let version = stored.version();
+    let workload = Workload::new(&object.kind, stored.value()).within(namespace);
+    let (policies, site) = (operator.snapshot().policies, operator.site());
+    let fate = census::fate(&workload, &policies, &site, |_, _| false);
+    let is_matched = fate.iter().any(|(name, tally)| **name == *policy.name && *tally != Tally::Unknown);
+    if !is_matched || !stored.is_initialized() {
+        return Acted::NotNeeded.into();
+    }
+    let at = At { operator, resource: &resource, object, workload: &workload };
+    let is_pod = super::is_pod(&object.kind);
+    let from = match update::carries(&workload, policy, &site) {
+        Carries::This if !is_restart => return Acted::NotNeeded.into(),
+        Carries::This if !is_pod => return at.restart().await.into(),
+        Carries::This => return if may_evict() { at.evict().await } else { Acted::Changed }.into(),
+        Carries::Other(hash) => revisions.by_marker(&policy.name, &hash),
+        Carries::Nothing | Carries::Unreadable => Vec::new(),
+    };
+    if !is_pod {
+        return match of_template(&workload, &from, policy, &policies, &site) {
+            Ok(change) => at.patch("", JSON_PATCH, &json!(change.patch)).await,
+            Err(left) => Acted::Left(version, left.into()),
+        }
+        .into();
+    }
+    let can_resize = operator.capabilities().known_minor().is_none_or(|minor| minor >= RESIZE);
+    let (patch, resize) = match of_pod(&workload, &from, policy, &policies, &site, can_resize) {
+        PodChange::Leave(left) => return Acted::Left(version, left.into()).into(),
+        PodChange::InPlace { patch, resize } if pod_update == PodUpdate::InPlaceOrRecreate => (patch, resize),
+        PodChange::InPlace { .. } | PodChange::Recreate(_) if may_evict() => return at.evict().await.into(),
+        PodChange::InPlace { .. } | PodChange::Recreate(_) => return Acted::Changed.into(),
+    };
+    // First the resources, which do not restart a container, then all else together with the marker. If the process ends between the
+    // two, the next leader finds the resources as they should be.
+    let acted = match &resize {
+        Some(resize) => at.patch("/resize", "application/strategic-merge-patch+json", resize).await,
+        None => at.patch("", JSON_PATCH, &json!(patch)).await,
+    };
+    match acted {
+        Acted::Done(_) if resize.is_some() => Attempt::Resized,
+        // The server does not allow the change on a running pod: its rules are the last word.
+        Acted::Rejected(why) if may_evict() => {
+            debug!(namespace = object.namespace, pod = object.name, why, "Not in place");
+            at.evict().await.into()
+        }
+        acted => acted.into(),
+    }
+}
+
+const JSON_PATCH: &str = "application/json-patch+json";
+
+/// [`update::template_update`] from the first of the revisions `from` whose content the workload has exactly. Revisions that differ only
+/// in the position have one hash in markers.
+///
+/// # Errors
+/// Why nothing changes, for the first of them.
+pub fn of_template(
+    workload: &Workload,
+    from: &[Arc<Revision>],
+    to: &Policy,
+    policies: &Policies,
+    site: &Site,
+) -> Result<Change, update::Left> {
+    let update = |from: Option<&Revision>| update::template_update(workload, from, to, policies, site);
+    let first = update(from.first().map(AsRef::as_ref));
+    first.or_else(|left| from.iter().skip(1).find_map(|from| update(Some(from)).ok()).ok_or(left))
+}
+
+/// The same for [`update::pod_update`].
+pub fn of_pod(
+    pod: &Workload,
+    from: &[Arc<Revision>],
+    to: &Policy,
+    policies: &Policies,
+    site: &Site,
+    can_resize: bool,
+) -> PodChange {
+    let update = |from: Option<&Revision>| update::pod_update(pod, from, to, policies, site, can_resize);
+    let is_in_place = |change: &PodChange| matches!(change, PodChange::InPlace { .. });
+    let first = update(from.first().map(AsRef::as_ref));
+    if is_in_place(&first) {
+        return first;
+    }
+    from.iter().skip(1).map(|from| update(Some(from))).find(is_in_place).unwrap_or(first)
+}
+
+/// The workload of an attempt.
+struct At<'a> {
+    operator: &'a Operator,
+    resource: &'a ApiResource,
+    object: &'a ObjectRef,
+    workload: &'a Workload,
+}
+
+impl At<'_> {
+    /// Has the controller of the workload make all its pods anew, as `kubectl rollout restart` does.
+    async fn restart(&self) -> Acted {
+        let template = self.workload.pod_pointer();
+        let annotations = &self.workload.pod().map(|pod| pod["metadata"]["annotations"].clone()).unwrap_or_default();
+        let now = Timestamp::now().to_string();
+        let mut patch = vec![
+            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": self.workload.resource_version() }),
+        ];
+        match annotations.is_object() {
+            true => patch.push(json!({
+                "op": "add", "path": format!("{template}/metadata/annotations/kubectl.kubernetes.io~1restartedAt"), "value": now,
+            })),
+            false => patch.push(json!({
+                "op": "add", "path": format!("{template}/metadata/annotations"), "value": { RESTARTED: now },
+            })),
+        }
+        self.patch("", JSON_PATCH, &json!(patch)).await
+    }
+
+    async fn patch(&self, subresource: &str, content_type: &str, patch: &Value) -> Acted {
+        let body = serde_json::to_vec(patch).expect("a patch is JSON");
+        let path = format!("{}{subresource}", self.path());
+        let request =
+            Request::patch(path).header("Content-Type", content_type).body(body).expect("a well-formed request");
+        match call(self.operator.client.request::<Object>(request)).await {
+            Ok(stored) => {
+                let ObjectRef { kind, namespace, name } = self.object;
+                info!(resource = kind.resource, namespace, name, "Updated");
+                Acted::Done(Done::Patched(stored.version()))
+            }
+            // The guard does not hold any more.
+            Err(error) if error.code() == 409 || is_failed_test(&error) => Acted::Changed,
+            Err(error) => refused(&error, "patch", &format!("{}{subresource}", self.resource.plural)),
+        }
+    }
+
+    /// Evicts the pod by the Eviction API, so that PodDisruptionBudgets hold.
+    async fn evict(&self) -> Acted {
+        let is_old = self.operator.capabilities().known_minor().is_some_and(|minor| minor < EVICTION_V1);
+        let metadata = &self.workload.body["metadata"];
+        let eviction = json!({
+            "apiVersion": if is_old { "policy/v1beta1" } else { "policy/v1" },
+            "kind": "Eviction",
+            "metadata": { "name": self.object.name, "namespace": self.object.namespace },
+            "deleteOptions": { "preconditions": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] } },
+        });
+        let body = serde_json::to_vec(&eviction).expect("an eviction is JSON");
+        let request =
+            Request::post(format!("{}/eviction", self.path())).header("Content-Type", "application/json").body(body);
+        match call(self.operator.client.request::<Value>(request.expect("a well-formed request"))).await {
+            Ok(_) => {
+                info!(namespace = self.object.namespace, pod = self.object.name, "Evicted");
+                Acted::Done(Done::Evicted)
+            }
+            Err(error) if error.code() == 404 => Acted::NotNeeded,
+            Err(error) if error.code() == 409 => Acted::Changed,
+            // 500: more than one budget selects the pod, which the API of evictions rejects.
+            Err(error)
+                if error.code() == 429 || error.code() == 500 && error.to_string().contains("PodDisruptionBudget") =>
+            {
+                Acted::Blocked(budget(&error))
+            }
+            Err(error) => refused(&error, "create", "pods/eviction"),
+        }
+    }
+
+    fn path(&self) -> String {
+        let ApiResource { group, api_version, plural, .. } = self.resource;
+        let root = if group.is_empty() { "api" } else { "apis" };
+        let ObjectRef { namespace, name, .. } = self.object;
+        format!("/{root}/{api_version}/namespaces/{namespace}/{plural}/{name}")
+    }
+}
+
+/// The words of a server about a PodDisruptionBudget, with its name where they have it.
+fn budget(error: &CallError) -> String {
+    let details = match error {
+        CallError::Refused(status) => status.details.as_ref(),
+        CallError::Away(_) => None,
+    };
+    let causes = details.into_iter().flat_map(|details| &details.causes);
+    causes.map(|cause| cause.message.clone()).find(|message| !message.is_empty()).unwrap_or_else(|| error.to_string())
+}
+
+/// Whether a `test` of a JSON Patch has failed: the object is not the one that was read.
+pub fn is_failed_test(error: &CallError) -> bool {
+    matches!(error.code(), 400 | 422 | 500) && error.to_string().contains("testing path")
+}
+
+/// What an error of the server means for the rollout.
+fn refused(error: &CallError, verb: &str, resource: &str) -> Acted {
+    match error.code() {
+        404 => Acted::NotNeeded,
+        403 if is_missing_right(error) => Acted::Refused(format!("cannot {verb} {resource}: {error}")),
+        400 | 403 | 405 | 422 => Acted::Rejected(format!("cannot {verb} {resource}: {error}")),
+        _ => Acted::Failed(format!("cannot {verb} {resource}: {error}")),
+    }
+}
+
+impl From<update::Left> for Left {
+    fn from(left: update::Left) -> Self {
+        Self { code: left.cause.code(), message: left.message }
+    }
+}

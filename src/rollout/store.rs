@@ -1,0 +1,206 @@
+//! Stores the revisions of each policy, and how far the rollout of each is.
+
+use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
+use crate::cluster::client::{CallError, call};
+use crate::cluster::object::Object;
+use crate::cluster::pages::Pages;
+use crate::cluster::revisions::{self, Stored, annotations};
+use crate::policy::Policy;
+use crate::revision::{Content, Revision};
+use crate::steps::Reached;
+use jiff::Timestamp;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tracing::info;
+
+/// The stored revisions of each policy, oldest first.
+pub struct Revisions {
+    client: Client,
+    namespace: String,
+    by_policy: BTreeMap<String, Vec<Stored>>,
+}
+
+impl Revisions {
+    /// No revisions: they are read by [`Self::read`].
+    pub fn new(client: &Client, namespace: &str) -> Self {
+        Self { client: client.clone(), namespace: namespace.to_owned(), by_policy: BTreeMap::new() }
+    }
+
+    fn api<K: kube::Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>>(
+        &self,
+    ) -> Api<K> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &revisions::resource())
+    }
+
+    /// Reads what is stored.
+    ///
+    /// # Errors
+    /// If the server does not tell.
+    pub async fn read(&mut self) -> Result<(), CallError> {
+        let mut by_policy: BTreeMap<String, Vec<Stored>> = BTreeMap::new();
+        let look = |object: Object| {
+            if let Some(stored) = Stored::parse(&object) {
+                by_policy.entry(stored.policy.clone()).or_default().push(stored);
+            }
+        };
+        Pages::new(self.api(), ListParams::default().labels(&revisions::selector())).each(look).await?;
+        for revisions in by_policy.values_mut() {
+            revisions.sort_by_key(|stored| stored.revision.number);
+        }
+        self.by_policy = by_policy;
+        Ok(())
+    }
+
+    /// The revisions of `policy`, oldest first.
+    pub fn of(&self, policy: &str) -> &[Stored] {
+        self.by_policy.get(policy).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The revision of `policy` with that hash.
+    pub fn get(&self, policy: &str, hash: &str) -> Option<&Stored> {
+        self.of(policy).iter().find(|stored| stored.revision.hash == hash)
+    }
+
+    /// The revision of `policy` whose rollout was complete last.
+    pub fn current(&self, policy: &str) -> Option<&Stored> {
+        revisions::current(self.of(policy))
+    }
+
+    /// The revisions of `policy` whose marker has that hash of a template, latest first.
+    pub fn by_marker(&self, policy: &str, hash: &str) -> Vec<Arc<Revision>> {
+        let found = self.of(policy).iter().rev().filter(|stored| stored.revision.template.hash == hash);
+        found.map(|stored| stored.revision.clone()).collect()
+    }
+
+    /// Whether the content of `policy` is stored as its latest revision.
+    pub fn has(&self, policy: &str, hash: &str) -> bool {
+        self.of(policy).last().is_some_and(|last| last.revision.hash == hash)
+    }
+
+    /// Stores the content of `policy` as its latest revision. An earlier revision with this content gets a new number: the policy has
+    /// been set back to it.
+    ///
+    /// # Errors
+    /// If the server does not accept it.
+    pub async fn store(&mut self, policy: &Policy, content: &Content, now: Timestamp) -> Result<(), CallError> {
+        let hash = content.hash();
+        let last = self.of(&policy.name).last();
+        let number = last.map_or(0, |last| last.revision.number) + 1;
+        // Where nothing was before, there is nothing to go in steps from, and the way back is no rollout in steps either.
+        let from =
+            self.current(&policy.name).or(last).filter(|from| from.revision.hash != hash && !from.came_from(&hash));
+        let has_steps = policy.spec.rolling_update().is_some_and(|rolling| !rolling.steps.is_empty());
+        let reached = from.filter(|_| has_steps).map(|from| Reached::begin(&from.revision.hash, now));
+        let is_current = self.current(&policy.name).is_some_and(|current| current.revision.hash == hash);
+        // Without rollouts, whatever is created has it.
+        let complete = (is_current || policy.spec.rolling_update().is_none()).then_some(now);
+        let name = format!("{}-{hash}", policy.name);
+        let known = self.get(&policy.name, &hash).is_some();
+        let annotations = annotations(reached.as_ref(), complete);
+        if known {
+            self.patch(&policy.name, &name, json!({ "revision": number, "metadata": { "annotations": annotations } }))
+                .await?;
+        } else {
+            let object =
+                serde_json::from_value(object(policy, content, &name, number, &annotations)).expect("it is an object");
+            match call(self.api::<DynamicObject>().create(&PostParams::default(), &object)).await {
+                Ok(stored) => self.note(&policy.name, &stored),
+                // Another leader was faster.
+                Err(error) if error.code() == 409 => self.read().await?,
+                Err(error) => return Err(error),
+            }
+        }
+        info!(policy = policy.name, revision = number, hash, "New revision");
+        Ok(())
+    }
+
+    /// Records how far the rollout of a revision is, or that it is complete.
+    ///
+    /// # Errors
+    /// If the server does not accept it.
+    pub async fn reach(
+        &mut self,
+        policy: &str,
+        hash: &str,
+        reached: Option<&Reached>,
+        complete: Option<Timestamp>,
+    ) -> Result<(), CallError> {
+        let name = format!("{policy}-{hash}");
+        self.patch(policy, &name, json!({ "metadata": { "annotations": annotations(reached, complete) } })).await
+    }
+
+    async fn patch(&mut self, policy: &str, name: &str, patch: Value) -> Result<(), CallError> {
+        match call(self.api::<DynamicObject>().patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
+            Ok(stored) => {
+                self.note(policy, &stored);
+                Ok(())
+            }
+            // Somebody deleted it: it is stored anew.
+            Err(error) if error.code() == 404 => self.read().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    fn note(&mut self, policy: &str, stored: &DynamicObject) {
+        let object: Option<Object> =
+            serde_json::to_value(stored).ok().and_then(|value| serde_json::from_value(value).ok());
+        let Some(stored) = object.and_then(|object| Stored::parse(&object)) else { return };
+        let revisions = self.by_policy.entry(policy.to_owned()).or_default();
+        revisions.retain(|known| known.name != stored.name);
+        revisions.push(stored);
+        revisions.sort_by_key(|stored| stored.revision.number);
+    }
+
+    /// Deletes the oldest revisions of `policy` but those for which `is_needed` is true, and `limit` others.
+    ///
+    /// # Errors
+    /// If the server does not delete one.
+    pub async fn prune(
+        &mut self,
+        policy: &str,
+        limit: usize,
+        is_needed: impl Fn(&Revision) -> bool,
+    ) -> Result<(), CallError> {
+        let others: Vec<Stored> =
+            self.of(policy).iter().filter(|stored| !is_needed(&stored.revision)).cloned().collect();
+        for old in others.iter().take(others.len().saturating_sub(limit)) {
+            let same = Preconditions { uid: Some(old.uid.clone()), resource_version: None };
+            let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
+            match call(self.api::<DynamicObject>().delete(&old.name, &parameters)).await {
+                Err(error) if !matches!(error.code(), 404 | 409) => return Err(error),
+                _ => {}
+            }
+            if let Some(revisions) = self.by_policy.get_mut(policy) {
+                revisions.retain(|stored| stored.name != old.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what is known of policies that do not `exist`. The garbage collector deletes their revisions.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.by_policy.retain(|policy, _| exists(policy));
+    }
+}
+
+fn object(policy: &Policy, content: &Content, name: &str, number: i64, annotations: &Value) -> Value {
+    let mut annotations = annotations.clone();
+    annotations.as_object_mut().expect("it is an object").retain(|_, value| !value.is_null());
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": name,
+            "labels": { MANAGED_BY: MANAGER, POLICY_LABEL: policy.name },
+            "annotations": annotations,
+            "ownerReferences": [{
+                "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.uid,
+            }],
+        },
+        "data": content,
+        "revision": number,
+    })
+}

@@ -1,0 +1,229 @@
+//! `scpol rollout`: what its commands say and do on a real server, with and without an operator.
+
+use crate::commands::scpol;
+use crate::rollouts::{Controllers, image_of, rolling, wait_images, wait_progress, world};
+use crate::support::{LIMIT, Operator, in_force, policies, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, sidecar};
+use anyhow::{Context, Result, ensure};
+use controlplane::Version;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+crate::tests![
+    a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands,
+    a_plan_works_before_the_switch_is_turned_and_for_a_file_that_is_not_applied,
+    a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays,
+];
+
+/// Runs `scpol rollout` with `arguments`, which must end with exit code `code`.
+async fn rollout(world: &World, arguments: &[&str], code: i32) -> Result<String> {
+    let (found, printed) = scpol(&world.cluster, &[&["rollout"], arguments].concat()).await?;
+    ensure!(found == code, "{arguments:?}: {found} instead of {code}: {printed}");
+    Ok(printed)
+}
+
+async fn report(world: &World, arguments: &[&str], code: i32) -> Result<Value> {
+    let printed = rollout(world, &[arguments, &["-o", "json"]].concat(), code).await?;
+    serde_json::from_str(&printed).with_context(|| printed.clone())
+}
+
+/// The fields of each item of a report, in one text.
+fn told(report: &Value, fields: &[&str]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let items = report["items"].as_array().cloned().unwrap_or_default();
+    items.iter().map(|item| fields.iter().map(|field| text(&item[*field])).collect::<Vec<_>>().join(" ")).collect()
+}
+
+async fn edit_image(world: &World, image: &str) -> Result<()> {
+    world.edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": image }] } })).await
+}
+
+async fn a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(100));
+    let mut spec = rolling("envoy:1", json!({}));
+    spec["template"].as_object_mut().map(|template| template.remove("metadata"));
+    world.policy("envoy", spec).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for name in ["a", "b"] {
+        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    within(LIMIT, "both are counted", || async { Ok(report(&world, &["status", "envoy"], 0).await?["updated"] == 2) })
+        .await?;
+    let said = rollout(&world, &["undo", "envoy"], 2).await?;
+    ensure!(said.contains("no earlier revision"), "{said}");
+
+    // Nothing moves while it is paused.
+    let said = rollout(&world, &["pause", "envoy"], 0).await?;
+    assert_eq!(said, "sidecarpolicy.scpol.dev/envoy paused\n");
+    ensure!(rollout(&world, &["pause", "envoy"], 0).await?.contains("already paused"));
+    edit_image(&world, "envoy:2").await?;
+    wait_progress(&world, "envoy", "Paused").await?;
+    in_force(&world.cluster, "envoy").await?;
+    let plan = report(&world, &["plan", "envoy"], 0).await?;
+    let expected = ["default a Patch it has revision 1", "default b Patch it has revision 1"];
+    assert_eq!(told(&plan, &["namespace", "name", "action", "why"]), expected);
+    assert_eq!(plan["sums"], json!({ "matched": 2, "upToDate": 0, "patch": 2, "inPlace": 0, "evict": 0, "left": 0 }));
+    let status = report(&world, &["status", "envoy"], 1).await?;
+    let numbers = ["current", "update"].map(|role| status[role]["revision"].as_i64());
+    assert_eq!((numbers, &status["reason"]), ([Some(1), Some(2)], &json!("Paused")));
+
+    let said = rollout(&world, &["resume", "envoy"], 0).await?;
+    assert_eq!(said, "sidecarpolicy.scpol.dev/envoy resumed\n");
+    let said = rollout(&world, &["status", "envoy", "--watch"], 0).await?;
+    ensure!(said.ends_with("envoy: 2 of 2 workloads, 2 ready: Complete\n"), "{said}");
+    wait_images(&world, &["a", "b"], "envoy:2").await?;
+    let history = report(&world, &["history", "envoy"], 0).await?;
+    let expected = [r#"1 [] ["envoy:1"]"#, r#"2 ["current","update"] ["envoy:2"]"#];
+    assert_eq!(told(&history, &["revision", "state", "images"]), expected);
+    let printed = rollout(&world, &["history", "envoy", "--revision=1"], 0).await?;
+    ensure!(printed.contains("image: envoy:1") && printed.starts_with("jobs:"), "{printed}");
+    ensure!(rollout(&world, &["history", "envoy", "--revision=7"], 2).await?.contains("there is no revision 7"));
+
+    // A field that the earlier revision does not have goes, too.
+    world.edit_policy("envoy", json!({ "position": { "env": "After" } })).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    let said = rollout(&world, &["status", "envoy", "-w"], 0).await?;
+    ensure!(said.contains("Complete"), "{said}");
+    let said = rollout(&world, &["undo", "envoy", "--dry-run"], 0).await?;
+    assert_eq!(said, "sidecarpolicy.scpol.dev/envoy rolled back to revision 2 (dry run)\n");
+    let said = rollout(&world, &["undo", "envoy", "--to-revision=1", "--dry-run=server"], 0).await?;
+    assert_eq!(said, "sidecarpolicy.scpol.dev/envoy rolled back to revision 1 (server dry run)\n");
+    let stored = policies(&world.cluster).get("envoy").await?.data["spec"].clone();
+    assert_eq!(stored["position"]["env"], "After", "a dry run changes nothing");
+    let said = rollout(&world, &["undo", "envoy"], 0).await?;
+    assert_eq!(said, "sidecarpolicy.scpol.dev/envoy rolled back to revision 2\n");
+    let stored = policies(&world.cluster).get("envoy").await?.data["spec"].clone();
+    ensure!(stored["position"].is_null() && stored["template"]["containers"][0]["image"] == "envoy:2", "{stored}");
+    rollout(&world, &["status", "envoy", "-w"], 0).await?;
+    for name in ["a", "b"] {
+        let object = world.get(&path(name)).await?.context("it is there")?;
+        assert_eq!(containers(&object), ["app", "envoy"], "{name}");
+        assert_eq!(image_of(&object, "envoy"), "envoy:2", "{name}");
+    }
+
+    // Everything anew.
+    rollout(&world, &["restart", "envoy"], 0).await?;
+    within(LIMIT, "both are made anew", || async {
+        let mut restarted = 0;
+        for name in ["a", "b"] {
+            let object = world.get(&path(name)).await?.context("it is there")?;
+            let annotations = &object["spec"]["template"]["metadata"]["annotations"];
+            restarted += usize::from(!annotations["kubectl.kubernetes.io/restartedAt"].is_null());
+        }
+        Ok(restarted == 2)
+    })
+    .await?;
+    drop(operator);
+    ensure!(rollout(&world, &["status", "envo"], 2).await?.contains("did you mean `envoy`?"));
+    Ok(())
+}
+
+async fn a_plan_works_before_the_switch_is_turned_and_for_a_file_that_is_not_applied() -> Result<()> {
+    // The operator has no rights of rollouts, so no revision is stored.
+    let world = World::with(controlplane::ControlPlane::builder(Version::NEWEST)).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.create(DEPLOYMENTS, &deployment("before")).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    let mut edited = deployment("edited");
+    edited = world.create_promptly(DEPLOYMENTS, &edited).await?;
+    assert_eq!(containers(&edited), ["app", "envoy"]);
+    let by_hand = json!([{ "op": "add", "path": "/spec/template/spec/containers/1/args", "value": ["--by-hand"] }]);
+    world.patch(&path("edited"), &by_hand).await?;
+
+    let said = rollout(&world, &["status", "envoy"], 0).await?;
+    ensure!(said.contains("nothing is rolled out") && said.contains("kubectl patch scpol envoy"), "{said}");
+    let said = rollout(&world, &["pause", "envoy"], 2).await?;
+    ensure!(said.contains("`spec.updateStrategy.type` is not `RollingUpdate`"), "{said}");
+    let said = rollout(&world, &["plan", "envoy"], 0).await?;
+    ensure!(said.contains("3 workloads match: 2 up to date, 1 by a patch of the template"), "{said}");
+    ensure!(said.contains("default    Deployment  before  patch template  it has no sidecar of the policy"), "{said}");
+    ensure!(said.contains("Nothing of this happens until"), "{said}");
+
+    let file = world.cluster.dir().join("envoy.yaml");
+    let spec = rolling("envoy:2", json!({ "steps": [{ "namespaces": ["other"] }] }));
+    let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec });
+    std::fs::write(&file, policy.to_string())?;
+    let file = file.to_str().context("it is text")?;
+    let plan = report(&world, &["plan", "-f", file], 0).await?;
+    let lines = told(&plan, &["step", "name", "action", "code"]);
+    assert_eq!(lines, ["2 before Patch null", "2 edited Leave SCP0410", "2 web Patch null"]);
+    ensure!(rollout(&world, &["plan", "log", "-f", file], 2).await?.contains("no SidecarPolicy `log`"));
+    let stored = world.get(&path("web")).await?.context("it is there")?;
+    assert_eq!(image_of(&stored, "envoy"), "envoy:1", "a plan changes nothing");
+    Ok(())
+}
+
+async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut before = Vec::new();
+    for name in ["edited", "web"] {
+        before.push(world.create(DEPLOYMENTS, &deployment(&format!("plain-{name}"))).await?);
+    }
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for name in ["edited", "web"] {
+        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+    }
+    let by_hand = json!([{ "op": "add", "path": "/spec/template/spec/containers/1/args", "value": ["--by-hand"] }]);
+    world.patch(&path("edited"), &by_hand).await?;
+    let said = rollout(&world, &["remove", "envoy", "--yes"], 2).await?;
+    ensure!(said.contains("is in force"), "{said}");
+    world.edit_policy("envoy", json!({ "suspend": true })).await?;
+    within(LIMIT, "it is out of force", || async {
+        Ok(!scpol(&world.cluster, &["rollout", "remove", "envoy", "--dry-run"]).await?.1.contains("out of force yet"))
+    })
+    .await?;
+    let said = rollout(&world, &["remove", "envoy"], 2).await?;
+    ensure!(said.contains("would be removed") && said.contains("give `--yes` to change 1 workload"), "{said}");
+    let listed = report(&world, &["remove", "envoy", "--yes", "--dry-run=server"], 1).await?;
+    let expected = ["edited Left SCP0410", "web WouldRemove null"];
+    assert_eq!(told(&listed, &["name", "result", "code"]), expected);
+    let web = world.get(&path("web")).await?.context("it is there")?;
+    assert_eq!(containers(&web), ["app", "envoy"], "a dry run changes nothing");
+
+    let done = report(&world, &["remove", "envoy", "--yes"], 1).await?;
+    assert_eq!(told(&done, &["name", "result", "code"]), ["edited Left SCP0410", "web Removed null"]);
+    let web = world.get(&path("web")).await?.context("it is there")?;
+    let template = |object: &Value, name: &str| {
+        serde_json::from_str::<Value>(&object["spec"]["template"].to_string().replace(name, "NAME")).unwrap_or_default()
+    };
+    assert_eq!(template(&web, "web"), template(&before[1], "plain-web"), "it is as if there had been no policy");
+    let edited = world.get(&path("edited")).await?.context("it is there")?;
+    assert_eq!(containers(&edited), ["app", "envoy"]);
+    let again = report(&world, &["remove", "envoy", "--yes"], 1).await?;
+    assert_eq!(told(&again, &["name", "result"]), ["edited Left"]);
+
+    // Of a deleted policy no revision is stored, once the garbage collector has been there; its file knows the content.
+    let undo = json!([{ "op": "remove", "path": "/spec/template/spec/containers/1/args" }]);
+    world.patch(&path("edited"), &undo).await?;
+    world.delete("/apis/scpol.dev/v1alpha1/sidecarpolicies/envoy").await?;
+    for revision in
+        world.get("/apis/apps/v1/namespaces/scpol-system/controllerrevisions").await?.context("a list")?["items"]
+            .as_array()
+            .context("a list")?
+    {
+        let name = revision["metadata"]["name"].as_str().context("a name")?;
+        let revision = format!("/apis/apps/v1/namespaces/scpol-system/controllerrevisions/{name}");
+        if world.get(&revision).await?.is_some() {
+            world.delete(&revision).await?;
+        }
+    }
+    let said = report(&world, &["remove", "envoy", "--yes"], 1).await?;
+    assert_eq!(told(&said, &["name", "code"]), ["edited SCP0411"]);
+    let file = world.cluster.dir().join("envoy.yaml");
+    let spec = sidecar("envoy");
+    let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec });
+    std::fs::write(&file, policy.to_string())?;
+    let done = report(&world, &["remove", "envoy", "--yes", "-f", file.to_str().context("it is text")?], 0).await?;
+    assert_eq!(told(&done, &["name", "result"]), ["edited Removed"]);
+    let edited = world.get(&path("edited")).await?.context("it is there")?;
+    assert_eq!(containers(&edited), ["app"]);
+    ensure!(rollout(&world, &["remove", "envoy", "--yes"], 0).await?.contains("No pod template has content of envoy"));
+    Ok(())
+}

@@ -1,0 +1,623 @@
+//! What runs follows its policy: `spec.updateStrategy`, on real servers with the shipped rights.
+//!
+//! Servers without controllers have their part played by [`Controllers`], which says how many pods of a workload are available. So a
+//! test decides what becomes ready, and when.
+
+use crate::support::{LIMIT, Operator, file, in_force, policies, within};
+use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, User, Version};
+use kube::Client;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+crate::tests![
+    by_default_nothing_that_exists_is_touched_and_revisions_are_kept,
+    an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_users_changes,
+    a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_edit,
+    content_that_somebody_edited_is_left_and_named,
+    running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds,
+    without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers,
+    a_leader_that_is_killed_at_any_moment_leaves_no_workload_touched_twice,
+    while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_initializers_and_webhook_of_1_13,
+    while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_current_engines,
+    a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back,
+];
+
+const REVISIONS: &str = "/apis/apps/v1/namespaces/scpol-system/controllerrevisions";
+
+/// Plays the Deployment controller: makes every Deployment available some time after each change of its spec, except those that must
+/// not become so.
+pub(crate) struct Controllers {
+    task: JoinHandle<()>,
+    /// The names of Deployments that never become available.
+    stuck: Arc<Mutex<BTreeSet<String>>>,
+    /// The most Deployments that were not available at one time.
+    most: Arc<AtomicUsize>,
+}
+
+impl Controllers {
+    pub(crate) fn start(client: Client, takes: Duration) -> Self {
+        let (stuck, most) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(AtomicUsize::new(0)));
+        let (is_stuck, seen) = (stuck.clone(), most.clone());
+        let task = tokio::spawn(async move {
+            let mut due: BTreeMap<String, std::time::Instant> = BTreeMap::new();
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let Ok(list) = request(&client, "GET", "/apis/apps/v1/deployments", &Value::Null).await else {
+                    continue;
+                };
+                let items = list["items"].as_array().cloned().unwrap_or_default();
+                let mut unavailable = 0;
+                for item in items {
+                    let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+                    let (name, place) = (text("name"), path_in(&text("namespace"), &text("name")));
+                    let generation = &item["metadata"]["generation"];
+                    if item["status"]["observedGeneration"] == *generation {
+                        due.remove(&place);
+                        continue;
+                    }
+                    unavailable += 1;
+                    let now = std::time::Instant::now();
+                    let at = *due.entry(place.clone()).or_insert(now + takes);
+                    if now < at || is_stuck.lock().unwrap().contains(&name) {
+                        continue;
+                    }
+                    let replicas = item["spec"]["replicas"].clone();
+                    let status = json!({
+                        "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
+                        "readyReplicas": replicas, "availableReplicas": replicas,
+                    });
+                    let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
+                    if let Err(error) = request(&client, "PATCH", &format!("{place}/status"), &patch).await {
+                        eprintln!("the status of {name} cannot be set: {error}");
+                    }
+                }
+                seen.fetch_max(unavailable, Ordering::Relaxed);
+            }
+        });
+        Self { task, stuck, most }
+    }
+
+    /// The most Deployments that were not available at one time since the last call.
+    fn take_most(&self) -> usize {
+        self.most.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Controllers {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The path of a Deployment in a namespace.
+fn path_in(namespace: &str, name: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+}
+
+pub(crate) async fn world(version: Version) -> Result<World> {
+    let world = World::with(ControlPlane::builder(version).audit_log()).await?;
+    grant(&world).await?;
+    Ok(world)
+}
+
+/// Grants the rights of rollouts, as the docs say.
+async fn grant(world: &World) -> Result<()> {
+    for part in ["cluster_role", "role"] {
+        world.cluster.apply_file(&file(&format!("config/rbac/rollout/{part}.yaml"))).await?;
+    }
+    let operator = world.cluster.client(User::Operator);
+    within(LIMIT, "the rights are granted", || async {
+        Ok(request(&operator, "GET", REVISIONS, &Value::Null).await.is_ok())
+    })
+    .await
+}
+
+/// A policy for Deployments that rolls out, with this image.
+pub(crate) fn rolling(image: &str, rolling_update: Value) -> Value {
+    json!({
+        "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": rolling_update },
+        "template": {
+            "containers": [{ "name": "envoy", "image": image }],
+            "metadata": { "labels": { "mesh": image.replace(':', "-") } },
+        },
+    })
+}
+
+pub(crate) fn image_of<'a>(object: &'a Value, container: &str) -> &'a str {
+    let pod = object.pointer("/spec/template/spec").unwrap_or(&object["spec"]);
+    let found = pod["containers"].as_array().into_iter().flatten().find(|item| item["name"] == container);
+    found.and_then(|found| found["image"].as_str()).unwrap_or_default()
+}
+
+async fn status(world: &World, policy: &str) -> Result<Value> {
+    Ok(policies(&world.cluster).get(policy).await?.data["status"].clone())
+}
+
+/// The reason and the message of the condition `Progressing`.
+async fn progressing(world: &World, policy: &str) -> Result<(String, String)> {
+    let status = status(world, policy).await?;
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition["type"] == "Progressing").unwrap_or_default();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    Ok((text("reason"), text("message")))
+}
+
+pub(crate) async fn wait_progress(world: &World, policy: &str, reason: &str) -> Result<String> {
+    let last = Mutex::new(String::new());
+    let what = format!("Progressing of {policy} is {reason}");
+    let waited = within(LIMIT, &what, || async {
+        let (now, message) = progressing(world, policy).await?;
+        *last.lock().unwrap() = format!("{now}: {message}; {}", status(world, policy).await?);
+        Ok(now == reason)
+    });
+    waited.await.with_context(|| last.lock().unwrap().clone())?;
+    Ok(progressing(world, policy).await?.1)
+}
+
+/// Waits until the Deployments have this image of the sidecar.
+pub(crate) async fn wait_images(world: &World, names: &[&str], image: &str) -> Result<()> {
+    for name in names {
+        within(LIMIT, &format!("{name} has {image}"), || async {
+            let stored = world.get(&path(name)).await?.context("it is gone")?;
+            Ok(image_of(&stored, "envoy") == image)
+        })
+        .await
+        .with_context(|| format!("{name}"))?;
+    }
+    Ok(())
+}
+
+async fn by_default_nothing_that_exists_is_touched_and_revisions_are_kept() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut spec = sidecar("envoy");
+    spec["revisionHistoryLimit"] = json!(1);
+    world.policy("envoy", spec).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    for image in ["envoy:2", "envoy:3", "envoy:4"] {
+        world
+            .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": image }] } }))
+            .await?;
+        within(LIMIT, "the revision is kept", || async {
+            let list = request(&world.admin, "GET", REVISIONS, &Value::Null).await?;
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            Ok(items.iter().any(|item| item["data"]["template"]["containers"][0]["image"] == image))
+        })
+        .await?;
+    }
+    in_force(&world.cluster, "envoy").await?;
+    within(LIMIT, "one earlier revision is kept", || async {
+        let list = request(&world.admin, "GET", REVISIONS, &Value::Null).await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let mut numbers: Vec<i64> = items.iter().filter_map(|item| item["revision"].as_i64()).collect();
+        numbers.sort_unstable();
+        Ok(numbers == [3, 4])
+    })
+    .await?;
+    world.status("envoy", "outdated", 1).await?;
+    let web = world.get(&path("web")).await?.context("it is there")?;
+    assert_eq!((image_of(&web, "envoy"), world.patches("web")), ("envoy:1", 0));
+    assert_eq!(progressing(&world, "envoy").await?.0, "", "nothing rolls");
+    assert!(status(&world, "envoy").await?["updateRevision"].is_null());
+    Ok(())
+}
+
+async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_users_changes() -> Result<()> {
+    for version in [Version::NEWEST, Version::V1_13] {
+        let world = world(version).await?;
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(300));
+        // It exists before the policy.
+        let mut missed = deployment("missed");
+        missed["spec"]["template"]["spec"]["volumes"] = json!([{ "name": "own", "emptyDir": {} }]);
+        world.create(DEPLOYMENTS, &missed).await?;
+        world.policy("envoy", rolling("envoy:1", json!({ "maxUnavailable": 1 }))).await?;
+        in_force(&world.cluster, "envoy").await?;
+        for name in ["a", "b", "c"] {
+            world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+        }
+        wait_progress(&world, "envoy", "Complete").await?;
+        let before = world.get(&path("missed")).await?.context("it is there")?;
+        controllers.take_most();
+        let template = rolling("envoy:2", Value::Null)["template"].clone();
+        world.edit_policy("envoy", json!({ "template": template })).await?;
+        wait_images(&world, &["missed", "a", "b", "c"], "envoy:2").await?;
+        wait_progress(&world, "envoy", "Complete").await?;
+        assert_eq!(controllers.take_most(), 1, "{version:?}: one after the other");
+        let after = world.get(&path("missed")).await?.context("it is there")?;
+        assert_eq!(containers(&after), ["app", "envoy"], "{version:?}");
+        assert_eq!(after["spec"]["template"]["metadata"]["labels"]["mesh"], "envoy-2");
+        let own = |object: &Value| {
+            let mut own = object["spec"].clone();
+            own["template"]["metadata"].take();
+            own["template"]["spec"]["containers"]
+                .as_array_mut()
+                .map(|items| items.retain(|item| item["name"] == "app"));
+            own
+        };
+        assert_eq!(own(&before), own(&after), "{version:?}: what is the user's");
+        for name in ["a", "b", "c"] {
+            world.patched(name, if version.has_initializers() { 2 } else { 1 }).await?;
+        }
+        let status = status(&world, "envoy").await?;
+        let told =
+            ["matched", "injected", "outdated", "updated", "ready"].map(|field| status[field].as_i64().unwrap_or(-1));
+        assert_eq!(told, [4, 4, 0, 4, 4], "{version:?}: {status}");
+        assert_eq!(status["currentRevision"], status["updateRevision"]);
+    }
+    Ok(())
+}
+
+async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_edit() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(100));
+    world.policy("envoy", rolling("envoy:1", json!({ "progressDeadlineSeconds": 2 }))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for name in ["a", "b", "c"] {
+        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    controllers.stuck.lock().unwrap().insert("a".into());
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:bad" }] } }))
+        .await?;
+    let message = wait_progress(&world, "envoy", "Halted").await?;
+    assert!(message.contains("deployments.apps default/a") && message.contains("SCP0416"), "{message}");
+    assert_eq!(status(&world, "envoy").await?["halted"], true);
+    assert_eq!(operator.metric(r#"scpol_rollout_halted{policy="envoy"}"#).await?, 1.0);
+    world.event("envoy", "RolloutHalted: SCP0403").await?;
+    // A new leader does not begin again.
+    drop(operator);
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for (name, image) in [("a", "envoy:bad"), ("b", "envoy:1"), ("c", "envoy:1")] {
+        let stored = world.get(&path(name)).await?.context("it is there")?;
+        assert_eq!(image_of(&stored, "envoy"), image, "{name}");
+    }
+    wait_progress(&world, "envoy", "Halted").await?;
+    controllers.stuck.lock().unwrap().clear();
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:3" }] } }))
+        .await?;
+    wait_images(&world, &["a", "b", "c"], "envoy:3").await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    ensure!(status(&world, "envoy").await?["halted"] != true, "it is no longer halted");
+    Ok(())
+}
+
+async fn content_that_somebody_edited_is_left_and_named() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    world.policy("envoy", rolling("envoy:1", json!({ "maxUnavailable": "100%" }))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for name in ["edited", "web"] {
+        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+    }
+    let edit = json!([{ "op": "add", "path": "/spec/template/spec/containers/1/args", "value": ["--by-hand"] }]);
+    world.patch(&path("edited"), &edit).await?;
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    wait_images(&world, &["web"], "envoy:2").await?;
+    let message = wait_progress(&world, "envoy", "Complete").await?;
+    assert!(message.contains("1 are left as they are"), "{message}");
+    let edited = world.get(&path("edited")).await?.context("it is there")?;
+    assert_eq!(
+        (image_of(&edited, "envoy"), &edited["spec"]["template"]["spec"]["containers"][1]["args"]),
+        ("envoy:1", &json!(["--by-hand"]))
+    );
+    Ok(())
+}
+
+async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(2)).await?;
+    grant(&world).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut spec = rolling("envoy:1", json!({ "maxUnavailable": 1 }));
+    spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
+    spec["template"].as_object_mut().map(|template| template.remove("metadata"));
+    world.policy("envoy", spec).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let mut web = deployment("web");
+    web["spec"]["replicas"] = json!(3);
+    // The simulated kubelet never shows the new image in the status, so each pod takes this time and ten seconds more.
+    web["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    world.create(DEPLOYMENTS, &web).await?;
+    let pods = || async {
+        let list = request(&world.admin, "GET", &format!("{PODS}?labelSelector=app%3Dweb"), &Value::Null).await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let alive = items.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        let ready = alive.filter(|pod| {
+            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        });
+        anyhow::Ok(ready.collect::<Vec<Value>>())
+    };
+    let wait = async |what: &str, is: &dyn Fn(&Value) -> bool| {
+        within(LIMIT, what, || async {
+            let pods = pods().await?;
+            Ok(pods.len() == 3 && pods.iter().all(is))
+        })
+        .await
+    };
+    wait("three pods run", &|pod| image_of(pod, "envoy") == "envoy:1").await?;
+    let uids = |pods: &[Value]| pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<BTreeSet<_>>();
+    let before = uids(&pods().await?);
+
+    // Only the image differs: in place.
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    wait("all pods have the new image", &|pod| image_of(pod, "envoy") == "envoy:2").await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    assert_eq!(uids(&pods().await?), before, "no pod was made anew");
+
+    // A new variable takes a new pod, and a budget of zero holds.
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "none" },
+        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "web" } } },
+    });
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    request(&world.admin, "POST", budgets, &budget).await?;
+    let template =
+        json!({ "containers": [{ "name": "envoy", "image": "envoy:2", "env": [{ "name": "A", "value": "1" }] }] });
+    world.edit_policy("envoy", json!({ "template": template })).await?;
+    within(LIMIT, "the budget is named", || async {
+        let (reason, message) = progressing(&world, "envoy").await?;
+        Ok(reason == "RollingOut" && message.contains("SCP0415") && message.contains("disruption budget none"))
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(uids(&pods().await?), before, "the budget was passed");
+    world.delete(&format!("{budgets}/none")).await?;
+    wait("all pods have the variable", &|pod| pod["spec"]["containers"][1]["env"][0]["name"] == "A").await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    assert!(uids(&pods().await?).is_disjoint(&before), "each pod was made anew");
+
+    // A naked pod is never evicted.
+    let mut naked = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "naked" }, "spec": pod_template("naked")["spec"] });
+    naked["metadata"]["annotations"] = json!({ "scpol.dev/inject": "true" });
+    world.create(PODS, &naked).await?;
+    let template =
+        json!({ "containers": [{ "name": "envoy", "image": "envoy:2", "env": [{ "name": "A", "value": "2" }] }] });
+    world.edit_policy("envoy", json!({ "template": template })).await?;
+    wait("all pods have the other value", &|pod| pod["spec"]["containers"][1]["env"][0]["value"] == "2").await?;
+    let message = wait_progress(&world, "envoy", "Complete").await?;
+    assert!(message.contains("1 are left as they are"), "{message}");
+    let naked = world.get(&format!("{PODS}/naked")).await?.context("it is there")?;
+    assert_eq!(naked["spec"]["containers"][1]["env"][0]["value"], "1");
+    Ok(())
+}
+
+async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    world.policy("envoy", rolling("envoy:1", json!({}))).await?;
+    world.policy("log", sidecar("log")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    in_force(&world.cluster, "log").await?;
+    let message = wait_progress(&world, "envoy", "Halted").await?;
+    assert!(message.contains("SCP0304") && message.contains("config/rbac/rollout"), "{message}");
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    assert_eq!(containers(&created), ["app", "envoy", "log"]);
+    let warnings = operator.log().matches("Cannot keep revisions").count();
+    assert_eq!(warnings, 1, "it is said once");
+    // Revisions alone: the next missing right is named.
+    world.cluster.apply_file(&file("config/rbac/rollout/role.yaml")).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    let message = wait_progress(&world, "envoy", "Halted").await?;
+    assert!(message.contains("SCP0304") && message.contains("cannot get deployments"), "{message}");
+    grant(&world).await?;
+    wait_images(&world, &["web"], "envoy:2").await?;
+    wait_progress(&world, "envoy", "Complete").await.map(drop)
+}
+
+async fn a_leader_that_is_killed_at_any_moment_leaves_no_workload_touched_twice() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let mut operator = Operator::ready(&world.cluster, &[]).await?;
+    let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(200));
+    world.policy("envoy", rolling("envoy:1", json!({ "maxUnavailable": 2 }))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let names: Vec<String> = (0..12).map(|number| format!("w{number:02}")).collect();
+    for name in &names {
+        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    controllers.take_most();
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    for kills in 1..=4 {
+        let wanted = kills * 2;
+        within(LIMIT, "some are updated", || async {
+            let mut updated = 0;
+            for name in &names {
+                let stored = world.get(&path(name)).await?.context("it is there")?;
+                updated += usize::from(image_of(&stored, "envoy") == "envoy:2");
+            }
+            Ok(updated >= wanted)
+        })
+        .await?;
+        operator.signal("KILL")?;
+        drop(operator);
+        operator = Operator::ready(&world.cluster, &[]).await?;
+    }
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    wait_images(&world, &all, "envoy:2").await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    for name in &names {
+        world.patched(name, 1).await?;
+    }
+    assert!(controllers.take_most() <= 2, "more were unavailable than allowed");
+    drop(operator);
+    Ok(())
+}
+
+/// Creates namespaces.
+async fn namespaces(world: &World, names: &[&str]) -> Result<()> {
+    for name in names {
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
+    }
+    Ok(())
+}
+
+/// Creates a Deployment in a namespace. Returns the image of its sidecar.
+async fn create_in(world: &World, namespace: &str, name: &str) -> Result<String> {
+    let created = world.create(&format!("/apis/apps/v1/namespaces/{namespace}/deployments"), &deployment(name)).await?;
+    Ok(image_of(&created, "envoy").to_owned())
+}
+
+/// The image of the sidecar in new Deployments of a namespace. Nobody completes what is created by a dry run, so on a server with
+/// Initializers the Deployment is stored for a moment.
+async fn new_in(client: &Client, version: Version, namespace: &str) -> Result<String> {
+    let all = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    if !version.has_initializers() {
+        let created = request(client, "POST", &format!("{all}?dryRun=All"), &deployment("probe")).await?;
+        return Ok(image_of(&created, "envoy").to_owned());
+    }
+    let name = format!("probe-{}", fastrand::u64(..));
+    let created = request(client, "POST", &all, &deployment(&name)).await?;
+    request(client, "DELETE", &format!("{all}/{name}"), &json!({})).await?;
+    Ok(image_of(&created, "envoy").to_owned())
+}
+
+async fn image_in(world: &World, namespace: &str, name: &str) -> Result<String> {
+    let stored = world.get(&path_in(namespace, name)).await?.context("it is gone")?;
+    Ok(image_of(&stored, "envoy").to_owned())
+}
+
+/// A policy that rolls out to the namespace `canary` first, and waits.
+fn canary(engine: &str, rest: &Value) -> Value {
+    let mut rolling_update =
+        json!({ "steps": [{ "namespaces": ["canary"] }, { "pause": {} }], "maxUnavailable": "100%" });
+    for (field, value) in rest.as_object().into_iter().flatten() {
+        rolling_update[field] = value.clone();
+    }
+    let mut spec = rolling("envoy:1", rolling_update);
+    spec["engine"] = json!(engine);
+    spec["namespaces"] = json!(["canary", "shop", "late"]);
+    spec
+}
+
+async fn a_canary(version: Version, engine: &str) -> Result<()> {
+    let world = world(version).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    namespaces(&world, &["canary", "shop"]).await?;
+    world.policy("envoy", canary(engine, &Value::Null)).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for namespace in ["canary", "shop"] {
+        assert_eq!(create_in(&world, namespace, "web").await?, "envoy:1", "{engine}");
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    // From the edit on, a new workload outside of the steps never has the new revision.
+    let creator = world.creator.clone();
+    let outside = tokio::spawn(async move {
+        loop {
+            let image = new_in(&creator, version, "shop").await?;
+            ensure!(image == "envoy:1", "outside of the steps: {image}");
+        }
+        #[allow(unreachable_code, reason = "it tells the type of the result")]
+        anyhow::Ok(())
+    });
+    world.edit_policy("envoy", json!({ "template": rolling("envoy:2", Value::Null)["template"] })).await?;
+    within(LIMIT, "the canary has it", || async { Ok(image_in(&world, "canary", "web").await? == "envoy:2") }).await?;
+    let message = wait_progress(&world, "envoy", "Paused").await?;
+    assert!(message.contains("scpol rollout resume"), "{message}");
+    let new = async |namespace: &str| new_in(&world.creator, version, namespace).await;
+    assert_eq!([new("canary").await?, new("shop").await?], ["envoy:2", "envoy:1"], "{engine}");
+    namespaces(&world, &["late"]).await?;
+    assert_eq!((new("late").await?, image_in(&world, "shop", "web").await?), ("envoy:1".into(), "envoy:1".into()));
+    ensure!(!outside.is_finished(), "{:?}", outside.await);
+    outside.abort();
+    within(LIMIT, "one is updated", || async { Ok(status(&world, "envoy").await?["updated"] == 1) }).await?;
+    let status = status(&world, "envoy").await?;
+    assert_ne!(status["currentRevision"], status["updateRevision"], "{status}");
+    let now = json!({ "metadata": { "annotations": { "scpol.dev/resumedAt": jiff::Timestamp::now().to_string() } } });
+    policies(&world.cluster).patch("envoy", &Default::default(), &kube::api::Patch::Merge(now)).await?;
+    within(LIMIT, "all have it", || async { Ok(image_in(&world, "shop", "web").await? == "envoy:2") }).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    for namespace in ["canary", "shop", "late"] {
+        assert_eq!(new(namespace).await?, "envoy:2", "{engine}");
+    }
+    Ok(())
+}
+
+async fn while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_initializers_and_webhook_of_1_13()
+-> Result<()> {
+    a_canary(Version::V1_13, "Initializer").await?;
+    a_canary(Version::V1_13, "Webhook").await
+}
+
+async fn while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_current_engines() -> Result<()> {
+    a_canary(Version::NEWEST, "Webhook").await?;
+    a_canary(Version::NEWEST, "MutatingAdmissionPolicy").await
+}
+
+async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    namespaces(&world, &["canary", "shop"]).await?;
+    let rest = json!({ "progressDeadlineSeconds": 2, "steps": [{ "namespaces": ["canary"] }, { "percent": 50 }, { "percent": 100 }] });
+    world.policy("envoy", canary("Auto", &rest)).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for (namespace, name) in [("canary", "bad"), ("canary", "good"), ("shop", "web")] {
+        create_in(&world, namespace, name).await?;
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    controllers.stuck.lock().unwrap().insert("bad".into());
+    let edit = |image: &str| json!({ "template": rolling(image, Value::Null)["template"] });
+    world.edit_policy("envoy", edit("envoy:bad")).await?;
+    wait_progress(&world, "envoy", "Halted").await?;
+    assert_eq!(image_in(&world, "canary", "bad").await?, "envoy:bad");
+    assert_eq!(
+        (image_in(&world, "shop", "web").await?, new_in(&world.creator, Version::NEWEST, "shop").await?),
+        ("envoy:1".into(), "envoy:1".into())
+    );
+    // An edit back is a rollout of its own, and brings back what had the bad image.
+    controllers.stuck.lock().unwrap().clear();
+    world.edit_policy("envoy", edit("envoy:1")).await?;
+    within(LIMIT, "it is back", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:1") }).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+
+    // With `Undo` it goes back by itself.
+    let undo = json!({ "updateStrategy": { "rollingUpdate": { "onFailure": "Undo" } } });
+    world.edit_policy("envoy", undo).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    controllers.stuck.lock().unwrap().insert("bad".into());
+    world.edit_policy("envoy", edit("envoy:bad")).await?;
+    within(LIMIT, "it has the bad image", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:bad") })
+        .await?;
+    within(LIMIT, "it is halted", || async { Ok(status(&world, "envoy").await?["halted"] == true) }).await?;
+    controllers.stuck.lock().unwrap().clear();
+    within(LIMIT, "it is back by itself", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:1") })
+        .await?;
+    let message = Mutex::new(String::new());
+    within(LIMIT, "it says so", || async {
+        let (reason, now) = progressing(&world, "envoy").await?;
+        *message.lock().unwrap() = now.clone();
+        Ok(reason == "Halted" && now.contains("has the revision before again"))
+    })
+    .await
+    .with_context(|| message.lock().unwrap().clone())?;
+    for namespace in ["canary", "shop"] {
+        assert_eq!(new_in(&world.creator, Version::NEWEST, namespace).await?, "envoy:1", "{namespace}");
+    }
+    assert_eq!(image_in(&world, "canary", "good").await?, "envoy:1");
+    Ok(())
+}
