@@ -219,6 +219,10 @@ async fn every_query_of_the_dashboard_has_data_and_alerts_fire_and_end() -> Resu
     for alert in ["SidecarPolicyNotReady", "SidecarPolicyInjectionFails", "SidecarPolicyWebhookPassedOver"] {
         prometheus.fires(alert, false).await?;
     }
+    // A paused rollout leaves what is missed.
+    prometheus.fires("SidecarPolicyWorkloadsMissed", true).await?;
+    world.edit_policy("envoy", json!({ "updateStrategy": null })).await?;
+    prometheus.fires("SidecarPolicyWorkloadsMissed", false).await?;
     assert_eq!(prometheus.firing().await?, [""; 0]);
     Ok(())
 }
