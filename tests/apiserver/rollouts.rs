@@ -11,7 +11,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -27,6 +27,11 @@ crate::tests![
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_current_engines,
     a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back,
 ];
+
+/// Locks `mutex`, also after a panic of another test thread.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const REVISIONS: &str = "/apis/apps/v1/namespaces/scpol-system/controllerrevisions";
 
@@ -64,7 +69,7 @@ impl Controllers {
                     unavailable += 1;
                     let now = std::time::Instant::now();
                     let at = *due.entry(place.clone()).or_insert(now + takes);
-                    if now < at || is_stuck.lock().unwrap().contains(&name) {
+                    if now < at || lock(&is_stuck).contains(&name) {
                         continue;
                     }
                     let replicas = item["spec"]["replicas"].clone();
@@ -120,13 +125,15 @@ async fn grant(world: &World) -> Result<()> {
 
 /// A policy for Deployments that rolls out, with this image.
 pub(crate) fn rolling(image: &str, rolling_update: Value) -> Value {
-    json!({
-        "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": rolling_update },
+    let mut spec = json!({
+        "updateStrategy": { "type": "RollingUpdate" },
         "template": {
             "containers": [{ "name": "envoy", "image": image }],
             "metadata": { "labels": { "mesh": image.replace(':', "-") } },
         },
-    })
+    });
+    spec["updateStrategy"]["rollingUpdate"] = rolling_update;
+    spec
 }
 
 pub(crate) fn image_of<'a>(object: &'a Value, container: &str) -> &'a str {
@@ -153,10 +160,10 @@ pub(crate) async fn wait_progress(world: &World, policy: &str, reason: &str) -> 
     let what = format!("Progressing of {policy} is {reason}");
     let waited = within(LIMIT, &what, || async {
         let (now, message) = progressing(world, policy).await?;
-        *last.lock().unwrap() = format!("{now}: {message}; {}", status(world, policy).await?);
+        *lock(&last) = format!("{now}: {message}; {}", status(world, policy).await?);
         Ok(now == reason)
     });
-    waited.await.with_context(|| last.lock().unwrap().clone())?;
+    waited.await.with_context(|| lock(&last).clone())?;
     Ok(progressing(world, policy).await?.1)
 }
 
@@ -168,7 +175,7 @@ pub(crate) async fn wait_images(world: &World, names: &[&str], image: &str) -> R
             Ok(image_of(&stored, "envoy") == image)
         })
         .await
-        .with_context(|| format!("{name}"))?;
+        .with_context(|| (*name).to_owned())?;
     }
     Ok(())
 }
@@ -237,9 +244,9 @@ async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_u
         let own = |object: &Value| {
             let mut own = object["spec"].clone();
             own["template"]["metadata"].take();
-            own["template"]["spec"]["containers"]
-                .as_array_mut()
-                .map(|items| items.retain(|item| item["name"] == "app"));
+            if let Some(items) = own["template"]["spec"]["containers"].as_array_mut() {
+                items.retain(|item| item["name"] == "app");
+            }
             own
         };
         assert_eq!(own(&before), own(&after), "{version:?}: what is the user's");
@@ -265,7 +272,7 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
     wait_progress(&world, "envoy", "Complete").await?;
-    controllers.stuck.lock().unwrap().insert("a".into());
+    lock(&controllers.stuck).insert("a".into());
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:bad" }] } }))
         .await?;
@@ -283,7 +290,7 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
         assert_eq!(image_of(&stored, "envoy"), image, "{name}");
     }
     wait_progress(&world, "envoy", "Halted").await?;
-    controllers.stuck.lock().unwrap().clear();
+    lock(&controllers.stuck).clear();
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:3" }] } }))
         .await?;
@@ -580,7 +587,7 @@ async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> 
         create_in(&world, namespace, name).await?;
     }
     wait_progress(&world, "envoy", "Complete").await?;
-    controllers.stuck.lock().unwrap().insert("bad".into());
+    lock(&controllers.stuck).insert("bad".into());
     let edit = |image: &str| json!({ "template": rolling(image, Value::Null)["template"] });
     world.edit_policy("envoy", edit("envoy:bad")).await?;
     wait_progress(&world, "envoy", "Halted").await?;
@@ -590,7 +597,7 @@ async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> 
         ("envoy:1".into(), "envoy:1".into())
     );
     // An edit back is a rollout of its own, and brings back what had the bad image.
-    controllers.stuck.lock().unwrap().clear();
+    lock(&controllers.stuck).clear();
     world.edit_policy("envoy", edit("envoy:1")).await?;
     within(LIMIT, "it is back", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:1") }).await?;
     wait_progress(&world, "envoy", "Complete").await?;
@@ -599,22 +606,22 @@ async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> 
     let undo = json!({ "updateStrategy": { "rollingUpdate": { "onFailure": "Undo" } } });
     world.edit_policy("envoy", undo).await?;
     wait_progress(&world, "envoy", "Complete").await?;
-    controllers.stuck.lock().unwrap().insert("bad".into());
+    lock(&controllers.stuck).insert("bad".into());
     world.edit_policy("envoy", edit("envoy:bad")).await?;
     within(LIMIT, "it has the bad image", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:bad") })
         .await?;
     within(LIMIT, "it is halted", || async { Ok(status(&world, "envoy").await?["halted"] == true) }).await?;
-    controllers.stuck.lock().unwrap().clear();
+    lock(&controllers.stuck).clear();
     within(LIMIT, "it is back by itself", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:1") })
         .await?;
     let message = Mutex::new(String::new());
     within(LIMIT, "it says so", || async {
         let (reason, now) = progressing(&world, "envoy").await?;
-        *message.lock().unwrap() = now.clone();
+        *lock(&message) = now.clone();
         Ok(reason == "Halted" && now.contains("has the revision before again"))
     })
     .await
-    .with_context(|| message.lock().unwrap().clone())?;
+    .with_context(|| lock(&message).clone())?;
     for namespace in ["canary", "shop"] {
         assert_eq!(new_in(&world.creator, Version::NEWEST, namespace).await?, "envoy:1", "{namespace}");
     }
