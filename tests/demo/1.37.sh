@@ -51,10 +51,10 @@ run kubectl apply -k config/rbac/rollout
 pods_now=(kubectl get pods -l app=nginx -o 'jsonpath={range .items[*]}{.metadata.uid} {.spec.containers[1].image}{end}')
 before=$("${pods_now[@]}")
 kubectl patch scpol log-agent --type=merge -p '{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}' > /dev/null
-until_is Complete kubectl get scpol log-agent -o 'jsonpath={.status.conditions[?(@.type=="Progressing")].reason}'
+patience=900 until_is Complete kubectl get scpol log-agent -o 'jsonpath={.status.conditions[?(@.type=="Progressing")].reason}'
 run kubectl patch scpol log-agent --type=json -p '[{"op":"replace","path":"/spec/template/containers/0/image","value":"fluent/fluent-bit:3.2"}]'
-until_is "${before/:3.1/:3.2}" "${pods_now[@]}"
-until_is 1 kubectl get scpol log-agent -o 'jsonpath={.status.updated}'
+patience=900 until_is "${before/:3.1/:3.2}" "${pods_now[@]}"
+patience=900 until_is 1 kubectl get scpol log-agent -o 'jsonpath={.status.updated}'
 run scpol rollout status log-agent || true
 
 keep_if_asked

@@ -7,11 +7,11 @@ log="$SCPOL_TEST_DIR/demo-operator.log"
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
 run() { printf '$ %s\n' "$*"; "$@" 2>&1 | grep -v '^Warning: \(version difference\|short name\)' || test "${PIPESTATUS[0]}" -eq 0; }
 
-# until_is EXPECTED COMMAND..: waits until the command prints that, 30 s at most.
+# until_is EXPECTED COMMAND..: waits until the command prints that, 30 s at most, or so many tenths of a second as $patience says.
 until_is() {
   local expected=$1 printed=
   shift
-  for _ in $(seq 300); do
+  for _ in $(seq "${patience:-300}"); do
     printed=$("$@" 2> /dev/null) || true
     [ "$printed" = "$expected" ] && return
     sleep 0.1
