@@ -487,7 +487,7 @@ mod tests {
             timing;
         vec![
             ("a rollout looks before it asks a budget again", rollout.tick, rollout.again),
-            ("a right that nobody waits for is asked for seldom", rollout.again, rollout.rights),
+            ("a right without a waiting rollout is checked less often", rollout.again, rollout.rights),
             ("a loop beats before it counts as stuck", process.beat, process.stuck),
             ("a probe gets an answer", process.first_ready, READINESS_PROBE),
             ("a call may fail before a loop counts as stuck", CALL_LIMIT, process.stuck),

@@ -440,7 +440,7 @@ pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<
 pub(super) fn of_pods(policies: &Policies, workload: &Workload, site: &Site) -> Option<(Workload, Decision)> {
     let is_for_pods = |policy: &Policy| {
         let targets = |of: &dyn Fn(&Kind) -> bool| policy.kinds.iter().any(|kind| of(kind));
-        targets(&|kind| kind.resource == "pods" && kind.is_in("")) && !targets(&|kind| *kind == *workload.kind)
+        targets(&Kind::is_pod) && !targets(&|kind| *kind == *workload.kind)
     };
     if !policies.iter().any(|policy| is_for_pods(policy)) {
         return None;

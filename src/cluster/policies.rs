@@ -7,6 +7,7 @@ use super::revisions::{self, Splits};
 use crate::api::code::Code;
 use crate::api::condition::condition_in;
 use crate::api::rules::Violation;
+use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::survival;
@@ -38,18 +39,13 @@ pub struct Stored {
     pub generation: i64,
     /// The `status` of the object, as last seen.
     pub status: Arc<Value>,
-    /// When somebody last asked its rollout to go on.
+    /// The time of the last `scpol rollout resume`.
     pub resumed: Option<Timestamp>,
-    /// When somebody last asked to make all pods anew.
+    /// The time of the last `scpol rollout restart`.
     pub restarted: Option<Timestamp>,
     /// The parsed spec, or its violations.
     pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
 }
-
-/// The annotation of a policy with the time at which somebody asked its rollout to go on.
-pub const RESUMED: &str = "scpol.dev/resumedAt";
-/// The annotation of a policy with the time at which somebody asked to make all pods anew.
-pub const RESTARTED: &str = "scpol.dev/restartedAt";
 
 impl Stored {
     /// Whether the status says that the policy is in effect.
@@ -163,7 +159,7 @@ fn parse(
     };
     debug!(policy = object.name(), generation, valid = parsed.is_ok(), "Policy seen");
     let time = |key: &str| value["metadata"]["annotations"][key].as_str().and_then(|text| text.parse().ok());
-    let (resumed, restarted) = (time(RESUMED), time(RESTARTED));
+    let (resumed, restarted) = (time(RESUMED_AT_KEY), time(RESTARTED_AT_KEY));
     Stored { uid, generation, status: Arc::new(value["status"].take()), resumed, restarted, parsed }
 }
 

@@ -1,6 +1,7 @@
 //! The revisions of policies, as ControllerRevisions in the operator's namespace: their form, and the policies that rollouts in steps
 //! make of them.
 
+use crate::api::v1alpha1::OnFailure;
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cluster::object::Object;
 use crate::policy::Policy;
@@ -62,9 +63,7 @@ impl Stored {
             name: object.name().to_owned(),
         })
     }
-}
 
-impl Stored {
     /// Whether its rollout began at the revision with that hash, and has not been complete. Then that one is everywhere else.
     pub fn came_from(&self, hash: &str) -> bool {
         self.complete.is_none() && self.reached.as_ref().is_some_and(|reached| reached.from == hash)
@@ -91,7 +90,7 @@ pub fn current<'a>(revisions: impl IntoIterator<Item = &'a Stored>) -> Option<&'
 /// earlier one. None if all get its content.
 pub fn split(policy: &Arc<Policy>, revisions: &[&Stored]) -> Option<Policy> {
     let rolling = policy.spec.rolling_update()?;
-    let hash = Content::of(&policy.spec)?.hash();
+    let hash = policy.revision.as_deref()?;
     let current = current(revisions.iter().copied());
     if current.is_some_and(|current| current.revision.hash == hash) {
         return None;
@@ -101,7 +100,7 @@ pub fn split(policy: &Arc<Policy>, revisions: &[&Stored]) -> Option<Policy> {
     if last.revision.hash != hash {
         // The leader has not stored this revision yet. It begins with no namespace.
         let from = current.unwrap_or(last);
-        return (!rolling.steps.is_empty() && !from.came_from(&hash))
+        return (!rolling.steps.is_empty() && !from.came_from(hash))
             .then(|| Policy::clone(policy).split(earlier(from), Default::default()));
     }
     let reached = last.reached.as_ref()?;
@@ -115,13 +114,12 @@ pub fn split(policy: &Arc<Policy>, revisions: &[&Stored]) -> Option<Policy> {
 /// Whether the revisions of `policy` decide what new workloads get.
 pub fn decide(policy: &Policy) -> bool {
     let rolling = policy.spec.rolling_update();
-    rolling
-        .is_some_and(|rolling| !rolling.steps.is_empty() || rolling.on_failure == crate::api::v1alpha1::OnFailure::Undo)
+    rolling.is_some_and(|rolling| !rolling.steps.is_empty() || rolling.on_failure == OnFailure::Undo)
 }
 
 /// The policies with what rollouts make of them. A policy whose rollout has not moved stays the same.
 pub struct Splits {
-    /// Whether anything is rolled out. If not, nobody stores revisions that a policy could wait for.
+    /// Whether the operator rolls out. If not, it stores no revisions that a policy could wait for.
     are_on: bool,
     known: BTreeMap<String, (Arc<Policy>, Arc<Policy>)>,
 }

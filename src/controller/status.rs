@@ -88,8 +88,7 @@ impl Controller {
             )
         });
         let own = self.registrations.of_policy(name).and_then(Registration::settled);
-        let on_pods =
-            own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
+        let on_pods = own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.is_pod()));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
         let lasting = self.workloads.ledger(|ledger| ledger.lasting(name, Instant::now()));
         let starts = self.workloads.starts(Starts::sums);

@@ -10,17 +10,15 @@ use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::engine::registration::is_missing_right;
 use crate::operator::Operator;
-use crate::policy::{Policies, Policy, Site};
-use crate::revision::Revision;
-use crate::update::{self, Carries, Change, PodChange};
+use crate::policy::Policy;
+use crate::update::{self, Carries, PodChange};
 use crate::workload::Workload;
 use crate::workloads::census::{self, Tally};
 use crate::workloads::fleet::RESTARTED;
 use crate::workloads::waiting::ObjectRef;
-use http::Request;
 use jiff::Timestamp;
 use kube::Api;
-use kube::core::ApiResource;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing::{debug, info};
@@ -60,16 +58,14 @@ pub async fn update(
     is_restart: bool,
     may_evict: impl Fn() -> bool,
 ) -> Acted {
-    match attempt(operator, revisions, policy, pod_update, object, is_restart, &may_evict).await {
-        // What is left is one patch.
-        Attempt::Resized => {
-            match attempt(operator, revisions, policy, pod_update, object, is_restart, &may_evict).await {
-                Attempt::Acted(acted) => acted,
-                Attempt::Resized => Acted::Changed,
-            }
+    // After a resize, what is left is one patch.
+    for _ in 0..2 {
+        match attempt(operator, revisions, policy, pod_update, object, is_restart, &may_evict).await {
+            Attempt::Acted(acted) => return acted,
+            Attempt::Resized => {}
         }
-        Attempt::Acted(acted) => acted,
     }
+    Acted::Changed
 }
 
 /// The result of one write.
@@ -113,24 +109,24 @@ async fn attempt(
     if !is_matched || !stored.is_initialized() {
         return Acted::NotNeeded.into();
     }
-    let at = At { operator, resource: &resource, object, workload: &workload };
-    let is_pod = super::is_pod(&object.kind);
-    let from = match update::carries(&workload, policy, &site) {
+    let at = At { operator, api: &api, object, workload: &workload };
+    let is_pod = object.kind.is_pod();
+    match update::carries(&workload, policy, &site) {
         Carries::This if !is_restart => return Acted::NotNeeded.into(),
         Carries::This if !is_pod => return at.restart().await.into(),
         Carries::This => return if may_evict() { at.evict().await } else { Acted::Changed }.into(),
-        Carries::Other(hash) => revisions.by_marker(&policy.name, &hash),
-        Carries::Nothing | Carries::Unreadable => Vec::new(),
-    };
+        Carries::Other(_) | Carries::Nothing | Carries::Unreadable => {}
+    }
+    let from = revisions.latest_first(&policy.name);
     if !is_pod {
-        return match of_template(&workload, &from, policy, &policies, &site) {
-            Ok(change) => at.patch("", JSON_PATCH, &json!(change.patch)).await,
+        return match update::template_update(&workload, from, policy, &policies, &site) {
+            Ok(change) => at.patch(change.patch).await,
             Err(left) => Acted::Left(version, left.into()),
         }
         .into();
     }
     let can_resize = operator.capabilities().known_minor().is_none_or(|minor| minor >= RESIZE);
-    let (patch, resize) = match of_pod(&workload, &from, policy, &policies, &site, can_resize) {
+    let (patch, resize) = match update::pod_update(&workload, from, policy, &policies, &site, can_resize) {
         PodChange::Leave(left) => return Acted::Left(version, left.into()).into(),
         PodChange::InPlace { patch, resize } if pod_update == PodUpdate::InPlaceOrRecreate => (patch, resize),
         PodChange::InPlace { .. } | PodChange::Recreate(_) if may_evict() => return at.evict().await.into(),
@@ -138,12 +134,13 @@ async fn attempt(
     };
     // First the resources, which do not restart a container, then all else together with the marker. If the process ends between the
     // two, the next leader finds the resources as they should be.
-    let acted = match &resize {
-        Some(resize) => at.patch("/resize", "application/strategic-merge-patch+json", resize).await,
-        None => at.patch("", JSON_PATCH, &json!(patch)).await,
+    let is_resize = resize.is_some();
+    let acted = match resize {
+        Some(resize) => at.resize(resize).await,
+        None => at.patch(patch).await,
     };
     match acted {
-        Acted::Done(_) if resize.is_some() => Attempt::Resized,
+        Acted::Done(_) if is_resize => Attempt::Resized,
         // The server does not allow the change on a running pod: its rules are the last word.
         Acted::Rejected(why) if may_evict() => {
             debug!(namespace = object.namespace, pod = object.name, why, "Not in place");
@@ -153,47 +150,19 @@ async fn attempt(
     }
 }
 
-const JSON_PATCH: &str = "application/json-patch+json";
-
-/// [`update::template_update`] from the first of the revisions `from` whose content the workload has exactly. Revisions that differ only
-/// in the position have one hash in markers.
-///
-/// # Errors
-/// Why nothing changes, for the first of them.
-pub fn of_template(
-    workload: &Workload,
-    from: &[Arc<Revision>],
-    to: &Policy,
-    policies: &Policies,
-    site: &Site,
-) -> Result<Change, update::Left> {
-    let update = |from: Option<&Revision>| update::template_update(workload, from, to, policies, site);
-    let first = update(from.first().map(AsRef::as_ref));
-    first.or_else(|left| from.iter().skip(1).find_map(|from| update(Some(from)).ok()).ok_or(left))
-}
-
-/// The same for [`update::pod_update`].
-pub fn of_pod(
-    pod: &Workload,
-    from: &[Arc<Revision>],
-    to: &Policy,
-    policies: &Policies,
-    site: &Site,
-    can_resize: bool,
-) -> PodChange {
-    let update = |from: Option<&Revision>| update::pod_update(pod, from, to, policies, site, can_resize);
-    let is_in_place = |change: &PodChange| matches!(change, PodChange::InPlace { .. });
-    let first = update(from.first().map(AsRef::as_ref));
-    if is_in_place(&first) {
-        return first;
+/// The operation of a JSON Patch that sets the annotation `key` of the object or template at `pointer`. `metadata` is its metadata.
+pub fn annotate(pointer: &str, metadata: &Value, key: &str, value: &str) -> Value {
+    if metadata["annotations"].is_object() {
+        let key = key.replace('~', "~0").replace('/', "~1");
+        return json!({ "op": "add", "path": format!("{pointer}/metadata/annotations/{key}"), "value": value });
     }
-    from.iter().skip(1).map(|from| update(Some(from))).find(is_in_place).unwrap_or(first)
+    json!({ "op": "add", "path": format!("{pointer}/metadata/annotations"), "value": { key: value } })
 }
 
 /// The workload of an attempt.
 struct At<'a> {
     operator: &'a Operator,
-    resource: &'a ApiResource,
+    api: &'a Api<Object>,
     object: &'a ObjectRef,
     workload: &'a Workload,
 }
@@ -201,37 +170,36 @@ struct At<'a> {
 impl At<'_> {
     /// Has the controller of the workload make all its pods anew, as `kubectl rollout restart` does.
     async fn restart(&self) -> Acted {
-        let template = self.workload.pod_pointer();
-        let annotations = &self.workload.pod().map(|pod| pod["metadata"]["annotations"].clone()).unwrap_or_default();
+        let metadata = self.workload.pod().map(|pod| &pod["metadata"]).unwrap_or(&Value::Null);
         let now = Timestamp::now().to_string();
-        let mut patch = vec![
-            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": self.workload.resource_version() }),
-        ];
-        match annotations.is_object() {
-            true => patch.push(json!({
-                "op": "add", "path": format!("{template}/metadata/annotations/kubectl.kubernetes.io~1restartedAt"), "value": now,
-            })),
-            false => patch.push(json!({
-                "op": "add", "path": format!("{template}/metadata/annotations"), "value": { RESTARTED: now },
-            })),
-        }
-        self.patch("", JSON_PATCH, &json!(patch)).await
+        let patch = json!([
+            { "op": "test", "path": "/metadata/resourceVersion", "value": self.workload.resource_version() },
+            annotate(&self.workload.pod_pointer(), metadata, RESTARTED, &now),
+        ]);
+        self.patch(serde_json::from_value(patch).expect("the shape is fixed")).await
     }
 
-    async fn patch(&self, subresource: &str, content_type: &str, patch: &Value) -> Acted {
-        let body = serde_json::to_vec(patch).expect("a patch is JSON");
-        let path = format!("{}{subresource}", self.path());
-        let request =
-            Request::patch(path).header("Content-Type", content_type).body(body).expect("a well-formed request");
-        match call(self.operator.client.request::<Object>(request)).await {
+    async fn patch(&self, patch: json_patch::Patch) -> Acted {
+        let patch = Patch::<()>::Json(patch);
+        self.patched(call(self.api.patch(&self.object.name, &PatchParams::default(), &patch)).await, "")
+    }
+
+    async fn resize(&self, resize: Value) -> Acted {
+        let (name, patch) = (&self.object.name, Patch::Strategic(resize));
+        self.patched(call(self.api.patch_subresource("resize", name, &PatchParams::default(), &patch)).await, "/resize")
+    }
+
+    /// What the answer to a patch of the workload, or of its `subresource`, means.
+    fn patched(&self, answer: Result<Object, CallError>, subresource: &str) -> Acted {
+        let ObjectRef { kind, namespace, name } = self.object;
+        match answer {
             Ok(stored) => {
-                let ObjectRef { kind, namespace, name } = self.object;
                 info!(resource = kind.resource, namespace, name, "Updated");
                 Acted::Done(Done::Patched(stored.version()))
             }
             // The guard does not hold any more.
             Err(error) if error.code() == 409 || is_failed_test(&error) => Acted::Changed,
-            Err(error) => refused(&error, "patch", &format!("{}{subresource}", self.resource.plural)),
+            Err(error) => refused(&error, "patch", &format!("{}{subresource}", kind.resource)),
         }
     }
 
@@ -239,18 +207,18 @@ impl At<'_> {
     async fn evict(&self) -> Acted {
         let is_old = self.operator.capabilities().known_minor().is_some_and(|minor| minor < EVICTION_V1);
         let metadata = &self.workload.body["metadata"];
+        let ObjectRef { namespace, name, .. } = self.object;
         let eviction = json!({
             "apiVersion": if is_old { "policy/v1beta1" } else { "policy/v1" },
             "kind": "Eviction",
-            "metadata": { "name": self.object.name, "namespace": self.object.namespace },
+            "metadata": { "name": name, "namespace": namespace },
             "deleteOptions": { "preconditions": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] } },
         });
-        let body = serde_json::to_vec(&eviction).expect("an eviction is JSON");
-        let request =
-            Request::post(format!("{}/eviction", self.path())).header("Content-Type", "application/json").body(body);
-        match call(self.operator.client.request::<Value>(request.expect("a well-formed request"))).await {
+        let parameters = PostParams::default();
+        let evicted = self.api.create_subresource::<_, Value>("eviction", name, &parameters, &eviction);
+        match call(evicted).await {
             Ok(_) => {
-                info!(namespace = self.object.namespace, pod = self.object.name, "Evicted");
+                info!(namespace, pod = name, "Evicted");
                 Acted::Done(Done::Evicted)
             }
             Err(error) if error.code() == 404 => Acted::NotNeeded,
@@ -263,13 +231,6 @@ impl At<'_> {
             }
             Err(error) => refused(&error, "create", "pods/eviction"),
         }
-    }
-
-    fn path(&self) -> String {
-        let ApiResource { group, api_version, plural, .. } = self.resource;
-        let root = if group.is_empty() { "api" } else { "apis" };
-        let ObjectRef { namespace, name, .. } = self.object;
-        format!("/{root}/{api_version}/namespaces/{namespace}/{plural}/{name}")
     }
 }
 

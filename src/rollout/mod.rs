@@ -10,8 +10,8 @@
 //! | `act` | one guarded write to one workload |
 //!
 //! What a write does to a workload is decided by [`crate::update`]. Nothing is kept that cannot be read again: what a policy matches is
-//! in the [`fleet`](crate::workloads::fleet), which the watches fill, and how far a rollout is follows from it. Only its end, a halt and the
-//! current revision are in the status of the policy.
+//! in the [`fleet`](crate::workloads::fleet), which the watches fill, and how far a rollout is follows from it. The steps, an undo and
+//! the end of a rollout are recorded in its ControllerRevision; a halt, in the status of the policy.
 
 pub mod act;
 pub mod owners;
@@ -30,7 +30,7 @@ use crate::cluster::policies::Stored;
 use crate::cluster::revisions;
 use crate::engine::registration::may;
 use crate::policy::{Policy, Site, checks};
-use crate::revision::{Content, Revision};
+use crate::revision::Revision;
 use crate::steps::{Now, Reached};
 use crate::survival::lock;
 use crate::telemetry::Repeats;
@@ -50,11 +50,6 @@ use tracing::{info, warn};
 /// The most writes that run at the same time.
 const WRITES: usize = 8;
 
-/// Whether `kind` is Pod.
-pub fn is_pod(kind: &Kind) -> bool {
-    kind.resource == "pods" && kind.is_in("")
-}
-
 /// How far the rollout of a policy is, for its status and the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
@@ -66,8 +61,6 @@ pub struct State {
     pub progress: Option<Progress>,
     pub is_halted: bool,
     pub look: Look,
-    /// What is left as it is, some of it, with the reasons.
-    pub left: Vec<(String, plan::Left)>,
 }
 
 /// The states of all policies, by name.
@@ -149,7 +142,7 @@ struct Of {
     update: String,
     rolling: Rolling,
     halted: Option<String>,
-    /// When somebody last asked to go on.
+    /// The time of the last `scpol rollout resume`.
     resumed: Option<Timestamp>,
     /// The words of a PodDisruptionBudget, or of a missing right, and until when it is not asked again.
     waits: Option<(Instant, Wait)>,
@@ -188,23 +181,21 @@ impl Roller<'_> {
     }
 
     async fn look_at(&mut self, policy: &Arc<Policy>, stored: &Stored) {
-        let Some(content) = Content::of(&policy.spec) else { return };
-        let hash = content.hash();
-        match self.record(policy, &content, &hash).await {
+        let Some(hash) = policy.revision.as_deref() else { return };
+        match self.record(policy, hash).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(message) => return self.conclude(policy, None, Progress::Halted(message)),
         }
         let current = self.revisions.current(&policy.name).map(|current| current.revision.hash.clone());
         let Some(known) = self.policies.get_mut(&policy.name) else { return };
-        known.state.update = Some(hash.clone());
+        known.state.update = Some(hash.to_owned());
         known.state.current = current;
         if known.update != hash {
-            let is_halted = stored.status["halted"] == true && stored.status["updateRevision"] == *hash;
+            let is_halted = stored.status["halted"] == true && stored.status["updateRevision"] == hash;
             let halted = is_halted.then(|| halted_before(stored));
-            let state = std::mem::take(&mut known.state);
-            let resumed = known.resumed;
-            *known = Of { uid: known.uid.clone(), update: hash.clone(), halted, resumed, state, ..Of::default() };
+            let (state, resumed) = (std::mem::take(&mut known.state), known.resumed);
+            *known = Of { uid: known.uid.clone(), update: hash.to_owned(), halted, resumed, state, ..Of::default() };
         }
         if known.resumed != stored.resumed {
             // What has failed is given another chance.
@@ -217,11 +208,11 @@ impl Roller<'_> {
         self.roll(policy, stored, &settings).await;
     }
 
-    /// Stores the `content` of `policy` as its latest revision. Returns false if it cannot be stored and need not.
+    /// Stores the content of `policy`, which has that `hash`, as its latest revision. Returns false if it cannot be stored and need not.
     ///
     /// # Errors
     /// Why it cannot be stored.
-    async fn record(&mut self, policy: &Arc<Policy>, content: &Content, hash: &str) -> Result<bool, String> {
+    async fn record(&mut self, policy: &Policy, hash: &str) -> Result<bool, String> {
         if self.are_read && self.revisions.has(&policy.name, hash) {
             return Ok(true);
         }
@@ -241,7 +232,7 @@ impl Roller<'_> {
             }
             return refused();
         }
-        match self.store(policy, content, hash).await {
+        match self.store(policy, hash).await {
             Ok(()) => Ok(true),
             Err(error) => {
                 let message = error.to_string();
@@ -258,13 +249,13 @@ impl Roller<'_> {
         }
     }
 
-    async fn store(&mut self, policy: &Policy, content: &Content, hash: &str) -> Result<(), CallError> {
+    async fn store(&mut self, policy: &Policy, hash: &str) -> Result<(), CallError> {
         if !self.are_read {
             self.revisions.read().await?;
             self.are_read = true;
         }
         if !self.revisions.has(&policy.name, hash) {
-            self.revisions.store(policy, content, Timestamp::now()).await?;
+            self.revisions.store(policy, Timestamp::now()).await?;
         }
         let current = self.revisions.current(&policy.name).map(|current| current.revision.hash.clone());
         let is_needed = |revision: &Revision| revision.hash == hash || current.as_ref() == Some(&revision.hash);
@@ -365,9 +356,9 @@ impl Roller<'_> {
     ///
     /// # Errors
     /// Why they are not known.
-    fn owners_for(&self, policy: &Policy) -> Result<plan::Owners, Progress> {
-        if !policy.kinds.iter().any(|kind| is_pod(kind)) {
-            return Ok(plan::Owners::new());
+    fn owners_for(&self, policy: &Policy) -> Result<Arc<plan::Owners>, Progress> {
+        if !policy.kinds.iter().any(|kind| kind.is_pod()) {
+            return Ok(Arc::default());
         }
         self.owners.owners().map_err(|message| match message.is_empty() {
             true => Progress::NewRevision("reading what makes pods".into()),
@@ -524,10 +515,6 @@ impl Roller<'_> {
         state.is_halted = known.halted.is_some();
         state.progress = Some(progress);
         state.look = look.unwrap_or_default();
-        let left = known.rolling.left().take(LEFT).map(|(object, left)| {
-            (format!("{} {}/{}", object.kind.group_resource(), object.namespace, object.name), left.clone())
-        });
-        state.left = left.collect();
     }
 }
 
@@ -553,7 +540,7 @@ fn look(
 ) -> (Look, Vec<(ObjectRef, Member)>) {
     let name = policy.name.as_str();
     let span = |duration: Duration| SignedDuration::try_from(duration).unwrap_or_default();
-    let earlier = policy.earlier().and_then(|earlier| Some(Content::of(&earlier.spec)?.hash())).unwrap_or_default();
+    let earlier = policy.earlier().and_then(|earlier| earlier.revision.as_deref()).unwrap_or_default();
     let is_earlier = |namespace: &str| !Arc::ptr_eq(policy.at(namespace), policy);
     workloads.fleet(|fleet| {
         let none = Members::new();
@@ -564,7 +551,7 @@ fn look(
             members,
             owners,
             update: &revision.revision.hash,
-            revision_of: &|namespace| if is_earlier(namespace) { &earlier } else { &revision.revision.hash },
+            revision_of: &|namespace| if is_earlier(namespace) { earlier } else { &revision.revision.hash },
             since: reached.filter(|reached| reached.undone).map_or(revision.created, |reached| reached.since),
             restarted,
             pace: Pace {
@@ -597,9 +584,6 @@ fn refusal() -> String {
         Code::MissingRight
     )
 }
-
-/// The most left workloads that a state names.
-const LEFT: usize = 5;
 
 /// How far it is, in a sentence.
 fn told(look: &Look) -> String {

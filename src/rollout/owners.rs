@@ -1,7 +1,7 @@
 //! The controllers that make pods: how many pods each keeps, and which policies match them.
 //!
 //! They are watched only while a policy with `updateStrategy: RollingUpdate` targets pods. A pod of any other controller is left
-//! as it is, because nobody knows whether it would be made again.
+//! as it is, because it may not be created again.
 
 use super::plan::{Owner, Owners};
 use crate::cluster::client::{self, why};
@@ -34,8 +34,8 @@ pub const MAKERS: [(&str, &str, &str); 4] = [
 /// What the watches have shown.
 #[derive(Default)]
 struct Seen {
-    /// By kind, because a list replaces those of its kind alone.
-    owners: HashMap<&'static str, Owners>,
+    owners: Arc<Owners>,
+    /// What the lists that are being read have shown, by kind.
     listing: HashMap<&'static str, Owners>,
     /// The kinds of which a whole list has been read.
     whole: BTreeSet<&'static str>,
@@ -54,8 +54,7 @@ pub struct Watched {
 impl Watched {
     /// Watches for those of `policies` that roll and target pods; begins anew if they have changed.
     pub fn follow(&mut self, operator: &Arc<Operator>, policies: &Policies) {
-        let rolling =
-            policies.iter().filter(|policy| rolls(policy) && policy.kinds.iter().any(|kind| super::is_pod(kind)));
+        let rolling = policies.iter().filter(|policy| rolls(policy) && policy.kinds.iter().any(|kind| kind.is_pod()));
         let rolling: Vec<Arc<Policy>> = rolling.cloned().collect();
         let hashes: Vec<String> = rolling.iter().map(|policy| policy.spec_hash.clone()).collect();
         if hashes == self.policies {
@@ -82,7 +81,7 @@ impl Watched {
     ///
     /// # Errors
     /// What is missing still, or for good.
-    pub fn owners(&self) -> Result<Owners, String> {
+    pub fn owners(&self) -> Result<Arc<Owners>, String> {
         let seen = lock(&self.seen);
         if let Some(refused) = &seen.refused {
             return Err(refused.clone());
@@ -90,7 +89,7 @@ impl Watched {
         if !self.policies.is_empty() && seen.whole.len() < MAKERS.len() {
             return Err(String::new());
         }
-        Ok(seen.owners.values().flatten().map(|(uid, owner)| (uid.clone(), owner.clone())).collect())
+        Ok(seen.owners.clone())
     }
 }
 
@@ -118,21 +117,23 @@ async fn follow(
             Ok(Event::InitDone) => {
                 let mut seen = lock(seen);
                 let listed = seen.listing.remove(kind).unwrap_or_default();
-                seen.owners.insert(kind, listed);
+                let owners = Arc::make_mut(&mut seen.owners);
+                owners.retain(|_, owner| owner.kind != kind);
+                owners.extend(listed);
                 seen.whole.insert(kind);
                 seen.refused = None;
             }
             Ok(Event::Apply(object)) => {
                 let (uid, owner) = read(&object);
                 let mut seen = lock(seen);
-                let owners = seen.owners.entry(kind).or_default();
+                let owners = Arc::make_mut(&mut seen.owners);
                 match owner {
                     Some(owner) => drop(owners.insert(uid, owner)),
                     None => drop(owners.remove(&uid)),
                 }
             }
             Ok(Event::Delete(object)) => {
-                drop(lock(seen).owners.entry(kind).or_default().remove(uid(&object)));
+                drop(Arc::make_mut(&mut lock(seen).owners).remove(uid(&object)));
             }
             Err(error) => {
                 let message = why(&error);
@@ -155,7 +156,7 @@ fn uid(object: &Object) -> &str {
 /// The controller `object`; none if it keeps no pods now, or no policy matches them.
 fn owner(
     body: &Value,
-    kind: &str,
+    kind: &'static str,
     object: &Object,
     policies: &Policies,
     site: &Site,
@@ -184,8 +185,8 @@ fn owner(
     let matched: BTreeSet<Arc<str>> = matched.collect();
     let carried = fate.iter().filter(|(_, tally)| matches!(tally, Tally::Injected | Tally::Outdated));
     (desired > 0 && !matched.is_empty()).then(|| Owner {
-        name: format!("{kind}/{}", object.name()),
-        namespace: object.namespace().to_owned(),
+        kind,
+        name: object.name().to_owned(),
         desired: usize::try_from(desired).unwrap_or(usize::MAX),
         created: object.created(),
         carried: carried.map(|(policy, _)| policy.clone()).collect(),

@@ -10,6 +10,7 @@ use crate::workloads::fleet::{Member, Members};
 use crate::workloads::waiting::ObjectRef;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 /// How fast a rollout goes.
@@ -32,9 +33,9 @@ const UNSAID: SignedDuration = SignedDuration::from_secs(10);
 /// A controller that makes pods, such as a ReplicaSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its kind and name, such as `ReplicaSet/web-5d4f`.
+    /// Its kind, as in a manifest.
+    pub kind: &'static str,
     pub name: String,
-    pub namespace: String,
     /// The number of pods that it keeps.
     pub desired: usize,
     pub created: Option<Timestamp>,
@@ -42,6 +43,12 @@ pub struct Owner {
     pub policies: BTreeSet<Arc<str>>,
     /// The part of them whose marker its own pod template has: its pods get what it says.
     pub carried: BTreeSet<Arc<str>>,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.name)
+    }
 }
 
 /// The owners by UID.
@@ -96,7 +103,7 @@ pub struct Facts<'a> {
     pub revision_of: &'a dyn Fn(&str) -> &'a str,
     /// When the rollout began.
     pub since: Timestamp,
-    /// When somebody last asked to make everything anew.
+    /// The time of the last `scpol rollout restart`.
     pub restarted: Option<Timestamp>,
     pub pace: Pace,
     /// Whether workloads of the namespace are to be brought up to date now.
@@ -263,7 +270,7 @@ impl Rolling {
     fn follows_its_owner(&mut self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
         let owner = member.owner.as_ref().and_then(|owner| facts.owners.get(owner));
         let Some(owner) = owner.filter(|owner| owner.carried.contains(facts.policy)) else { return false };
-        let message = format!("{} has it in its own pod template, which the pod follows", owner.name);
+        let message = format!("{owner} has it in its own pod template, which the pod follows");
         self.leave(object, member.version, Left { code: Code::ContentOfOwner, message });
         true
     }
@@ -306,7 +313,7 @@ impl Rolling {
             .and_then(|_| fail(format!("it is not ready after {limit:#}")))
     }
 
-    /// The replacement of an evicted pod that does not carry the update revision: to evict it again would help nobody.
+    /// The replacement of an evicted pod that does not carry the update revision. Another eviction would not change that.
     fn missed_again(&self, object: &ObjectRef, member: &Member) -> Option<Failure> {
         let (at, _) = self.evicted.get(member.owner.as_ref()?)?;
         let is_replacement = member.created.is_some_and(|created| created.as_second() > at.as_second());
@@ -322,7 +329,7 @@ impl Rolling {
             missing.contains_key(&***owner) && facts.now.duration_since(*at) > facts.pace.deadline
         });
         let (owner, (_, object)) = late?;
-        let owner = facts.owners.get(owner).map(|owner| owner.name.as_str()).unwrap_or_default();
+        let owner = facts.owners.get(owner).map(ToString::to_string).unwrap_or_default();
         let message = format!("{owner} has made no new pod in its place after {:#}", facts.pace.deadline);
         Some(Failure { object: object.clone(), code: Code::ReplacementNotReady, message })
     }
@@ -382,8 +389,8 @@ mod tests {
 
     fn owner(desired: usize) -> Owner {
         Owner {
-            name: "ReplicaSet/web".into(),
-            namespace: "shop".into(),
+            kind: "ReplicaSet",
+            name: "web".into(),
             desired,
             created: Some(at(-100)),
             policies: BTreeSet::from(["envoy".into()]),

@@ -13,7 +13,6 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use tracing::info;
 
 /// The stored revisions of each policy, oldest first.
@@ -69,10 +68,9 @@ impl Revisions {
         revisions::current(self.of(policy))
     }
 
-    /// The revisions of `policy` whose marker has that hash of a template, latest first.
-    pub fn by_marker(&self, policy: &str, hash: &str) -> Vec<Arc<Revision>> {
-        let found = self.of(policy).iter().rev().filter(|stored| stored.revision.template.hash == hash);
-        found.map(|stored| stored.revision.clone()).collect()
+    /// The revisions of `policy`, latest first.
+    pub fn latest_first(&self, policy: &str) -> impl Iterator<Item = &Revision> {
+        self.of(policy).iter().rev().map(|stored| &*stored.revision)
     }
 
     /// Whether the content of `policy` is stored as its latest revision.
@@ -85,7 +83,8 @@ impl Revisions {
     ///
     /// # Errors
     /// If the server does not accept it.
-    pub async fn store(&mut self, policy: &Policy, content: &Content, now: Timestamp) -> Result<(), CallError> {
+    pub async fn store(&mut self, policy: &Policy, now: Timestamp) -> Result<(), CallError> {
+        let Some(content) = Content::of(&policy.spec) else { return Ok(()) };
         let hash = content.hash();
         let last = self.of(&policy.name).last();
         let number = last.map_or(0, |last| last.revision.number) + 1;
@@ -96,7 +95,7 @@ impl Revisions {
         let reached = from.filter(|_| has_steps).map(|from| Reached::begin(&from.revision.hash, now));
         let is_current = self.current(&policy.name).is_some_and(|current| current.revision.hash == hash);
         // Without rollouts, whatever is created has it.
-        let complete = (is_current || policy.spec.rolling_update().is_none()).then_some(now);
+        let complete = (is_current || !policy.spec.rolls()).then_some(now);
         let name = format!("{}-{hash}", policy.name);
         let known = self.get(&policy.name, &hash).is_some();
         let annotations = annotations(reached.as_ref(), complete);
@@ -105,7 +104,7 @@ impl Revisions {
                 .await?;
         } else {
             let object =
-                serde_json::from_value(object(policy, content, &name, number, &annotations)).expect("it is an object");
+                serde_json::from_value(object(policy, &content, &name, number, &annotations)).expect("it is an object");
             match call(self.api::<DynamicObject>().create(&PostParams::default(), &object)).await {
                 Ok(stored) => self.note(&policy.name, &stored),
                 // Another leader was faster.

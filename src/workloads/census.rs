@@ -372,7 +372,7 @@ impl Pairs {
 /// The fate of `workload`, which is stored and initialized, for `policies`. `collide` says whether two policies collide.
 pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
     let common = Common::of(workload, site);
-    let at_hand = policies.iter().map(|policy| policy.at(workload.namespace()));
+    let at_hand = policies.at(workload.namespace());
     let mut matching: Vec<(&Arc<Policy>, Tally)> =
         at_hand.filter_map(|policy| Some((policy, tally(&common, policy, workload, site)?))).collect();
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));

@@ -7,7 +7,6 @@ use super::waiting::ObjectRef;
 use crate::cluster::object::Object;
 use crate::inject::marker;
 use crate::policy::{Policy, Site};
-use crate::revision::Content;
 use crate::update::{self, Carries};
 use crate::workload::{Kind, Workload};
 use jiff::{SignedDuration, Timestamp};
@@ -29,7 +28,7 @@ pub struct Member {
     pub created: Option<Timestamp>,
     /// The controller that makes the pod again; none for workloads that are no pods.
     pub owner: Option<Arc<str>>,
-    /// When the pod was created, or when somebody last had the pods of the workload made anew.
+    /// The creation time of a pod, or the last `kubectl rollout restart` of a workload.
     pub begun: Option<Timestamp>,
     /// The restarts of the policy's containers, all together. Always 0 for workloads that are no pods.
     pub restarts: u32,
@@ -40,18 +39,17 @@ pub const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Whether `policy` brings stored workloads up to date.
 pub fn rolls(policy: &Policy) -> bool {
-    policy.is_enforced() && policy.injects() && policy.spec.rolling_update().is_some()
+    policy.is_enforced() && policy.injects() && policy.spec.rolls()
 }
 
 /// Whether a rollout may concern `workload`. Jobs and their pods end by themselves: they are neither touched nor waited for.
 pub fn takes_part(workload: &Workload) -> bool {
     let is_over = matches!(workload.body["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let is_pod = workload.kind.resource == "pods" && workload.kind.is_in("");
-    !workload.kind.is_job() && !(is_pod && (is_over || workload.ends()))
+    !workload.kind.is_job() && !(workload.kind.is_pod() && (is_over || workload.ends()))
 }
 
 impl Member {
-    /// Whether nothing is left to do: it carries the revision, and was begun after somebody had everything `restarted`.
+    /// Whether nothing is left to do: it carries the revision, and began after the last restart of the policy, `restarted`.
     pub fn is_done(&self, restarted: Option<Timestamp>) -> bool {
         let is_begun = restarted.is_none_or(|restarted| self.begun.is_some_and(|begun| begun >= restarted));
         self.carries == Carries::This && is_begun
@@ -59,19 +57,19 @@ impl Member {
 
     /// The stored `object`, parsed as `workload`, as a member for `policy`, which matches it.
     pub fn of(workload: &Workload, object: &Object, policy: &Policy, site: &Site) -> Self {
-        let is_pod = workload.kind.resource == "pods" && workload.kind.is_in("");
-        let added = || marker::read(workload, &policy.name).map(|marker| marker.added).unwrap_or_default();
+        let is_pod = workload.kind.is_pod();
+        let names = if is_pod { containers(workload, &policy.name) } else { Vec::new() };
         let restarted = workload.pod_annotation(RESTARTED).filter(|_| !is_pod).and_then(|time| time.parse().ok());
         Self {
             begun: restarted.or(object.created()),
             uid: Arc::from(workload.uid()),
             version: object.version(),
-            revision: Arc::from(Content::of(&policy.spec).map(|content| content.hash()).unwrap_or_default()),
+            revision: policy.revision.clone().unwrap_or_default(),
             carries: update::carries(workload, policy, site),
-            health: if is_pod { pod_health(workload, &added()) } else { health(workload) },
+            health: if is_pod { pod_health(workload, &names) } else { health(workload) },
             created: object.created(),
             owner: if is_pod { controller(workload) } else { None },
-            restarts: if is_pod { restarts(workload, &added()) } else { 0 },
+            restarts: restarts(workload, &names),
         }
     }
 }
@@ -180,14 +178,19 @@ fn health(workload: &Workload) -> Health {
 /// The grace period of a pod that names none, in seconds (`core/v1/defaults.go`).
 const GRACE: i64 = 30;
 
-/// The health of `pod`. `added` are the pointers of the policy's marker.
-fn pod_health(pod: &Workload, added: &[String]) -> Health {
+/// The names of the containers that the marker of `policy` lists.
+fn containers(pod: &Workload, policy: &str) -> Vec<String> {
+    let added = marker::read(pod, policy).map(|marker| marker.added).unwrap_or_default();
+    added.iter().filter_map(|pointer| starts::container(pointer)).collect()
+}
+
+/// The health of `pod`. `names` are the containers of the policy.
+fn pod_health(pod: &Workload, names: &[String]) -> Health {
     let (status, spec) = (&pod.body["status"], &pod.body["spec"]);
     let (is_ready, since) = condition(status, &["Ready"]).unwrap_or_default();
     // A kubelet of 1.34 or later says which generation it has seen.
     let (generation, observed) = (pod.body["metadata"]["generation"].as_i64(), status["observedGeneration"].as_i64());
     let has_seen = generation.zip(observed).is_none_or(|(generation, observed)| observed >= generation);
-    let names: Vec<String> = added.iter().filter_map(|pointer| starts::container(pointer)).collect();
     let image = |of: &Value, list: &str, name: &str| {
         let found = of[list].as_array()?.iter().find(|item| item["name"] == name)?;
         found["image"].as_str().map(|image| short(image).to_owned())
@@ -218,9 +221,8 @@ fn condition(status: &Value, types: &[&str]) -> Option<(bool, Option<Timestamp>)
     Some((found["status"] == "True", since))
 }
 
-/// The restarts of those containers of `pod` that the pointers `added` of a marker name.
-fn restarts(pod: &Workload, added: &[String]) -> u32 {
-    let names: Vec<String> = added.iter().filter_map(|pointer| starts::container(pointer)).collect();
+/// The restarts of the containers `names` of `pod`.
+fn restarts(pod: &Workload, names: &[String]) -> u32 {
     let statuses = ["initContainerStatuses", "containerStatuses"]
         .into_iter()
         .filter_map(|list| pod.body["status"][list].as_array());

@@ -228,7 +228,7 @@ impl Workloads {
         object: impl FnOnce() -> ObjectRef,
     ) {
         let is_injected = fate.iter().any(|(_, tally)| matches!(tally, Tally::Injected | Tally::Outdated));
-        if is_injected && workload.kind.resource == "pods" && workload.kind.is_in("") {
+        if is_injected && workload.kind.is_pod() {
             let stuck = starts::stuck(policies, workload);
             return self.starts(|starts| starts.seen_pod(&object(), stuck));
         }

@@ -35,7 +35,7 @@ pub struct Now<'a> {
     pub namespaces: &'a BTreeMap<String, Arc<Value>>,
     /// Whether everything in the namespaces reached so far has the update revision and is ready.
     pub is_done: bool,
-    /// When somebody last asked to go on.
+    /// The time of the last `scpol rollout resume`.
     pub resumed: Option<Timestamp>,
     pub now: Timestamp,
 }

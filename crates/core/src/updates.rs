@@ -758,7 +758,7 @@ fn rich(kind: &str) -> Vec<Value> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever an update takes away of what two policies added, both engines do the same; and if it takes all of it, the
+    /// Both engines decide alike about an update that removes content of two policies. If it removes all of it, the
     /// result is that of a create.
     #[test]
     fn whatever_is_taken_away_both_engines_give_back_the_same(

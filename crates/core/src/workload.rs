@@ -95,6 +95,11 @@ impl Kind {
         Kind { groups: vec![group.clone()], group, resource: resource.to_owned(), kind: None, pod_path }
     }
 
+    /// True if and only if this is the Pod of Kubernetes.
+    pub fn is_pod(&self) -> bool {
+        self.resource == "pods" && self.is_in("")
+    }
+
     /// True if and only if this is the Job, whose pod template cannot be changed once it is stored.
     pub fn is_job(&self) -> bool {
         self.resource == "jobs" && self.is_in_table()

@@ -3,7 +3,7 @@
 use super::find;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
-use crate::rollout::act::is_failed_test;
+use crate::rollout::act::{self, is_failed_test};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use kube::api::{Patch, PatchParams};
@@ -94,11 +94,7 @@ pub(super) async fn policy(
 
 /// The operation that sets the annotation `key` of `object`.
 pub(super) fn annotate(object: &Value, key: &str, value: &str) -> Value {
-    if object["metadata"]["annotations"].is_object() {
-        let key = key.replace('~', "~0").replace('/', "~1");
-        return json!({ "op": "add", "path": format!("/metadata/annotations/{key}"), "value": value });
-    }
-    json!({ "op": "add", "path": "/metadata/annotations", "value": { key: value } })
+    act::annotate("", &object["metadata"], key, value)
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ fn switch_on(policy: &str) -> String {
 /// # Errors
 /// If not: the field, and the command that sets it.
 fn check_rolls(policy: &Object) -> Result<()> {
-    if spec(policy)?.rolling_update().is_none() {
+    if !spec(policy)?.rolls() {
         let name = policy.name();
         bail!(
             "SidecarPolicy `{name}` has no rollouts: `spec.updateStrategy.type` is not `RollingUpdate`; set it: {}",

@@ -3,6 +3,7 @@
 
 use super::revisions::{Contents, Revisions};
 use super::{live, switch_on};
+use crate::api::RESTARTED_AT_KEY;
 use crate::api::v1alpha1::PodUpdate;
 use crate::cli::files::{self, Reading, SiteOptions};
 use crate::cli::live::Within;
@@ -12,16 +13,14 @@ use crate::cli::{Cluster, End};
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
-use crate::cluster::policies::RESTARTED;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, Site};
 use crate::revision::Content;
-use crate::rollout::act;
 use crate::rollout::act::RESIZE;
+use crate::rollout::covers;
 use crate::rollout::owners::MAKERS;
-use crate::rollout::{covers, is_pod};
 use crate::steps;
-use crate::update::{Carries, Left, PodChange};
+use crate::update::{self, Carries, Left, PodChange};
 use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Tally};
 use crate::workloads::fleet::Member;
@@ -181,18 +180,17 @@ impl Deciding<'_> {
             code: Some(left.cause.code().to_string()),
             why: left.message,
         };
-        let is_pod = is_pod(&workload.kind);
-        let from = match &member.carries {
-            Carries::Other(hash) => self.contents.all_by_marker(hash).cloned().collect(),
-            Carries::This | Carries::Nothing | Carries::Unreadable => Vec::new(),
+        let is_pod = workload.kind.is_pod();
+        let has = match &member.carries {
+            Carries::Other(hash) => match self.contents.all_by_marker(hash).next() {
+                Some(from) => format!("it has revision {}", from.number),
+                None => format!("it has the template {hash}, which no stored revision has"),
+            },
+            Carries::Nothing => "it has no sidecar of the policy".to_owned(),
+            Carries::Unreadable => "its marker is unreadable".to_owned(),
+            Carries::This => "`scpol rollout restart` asks for it".to_owned(),
         };
-        let has = match (&member.carries, from.first()) {
-            (Carries::Other(_), Some(from)) => format!("it has revision {}", from.number),
-            (Carries::Other(hash), None) => format!("it has the template {hash}, which no stored revision has"),
-            (Carries::Nothing, _) => "it has no sidecar of the policy".to_owned(),
-            (Carries::Unreadable, _) => "its marker is unreadable".to_owned(),
-            (Carries::This, _) => "`scpol rollout restart` asks for it".to_owned(),
-        };
+        let from = self.contents.latest_first();
         if is_pod && let Some(carrier) = member.owner.as_ref().and_then(|owner| self.carriers.get(&**owner)) {
             let code = crate::api::code::Code::ContentOfOwner;
             let why = format!("{carrier} has it in its own pod template, which the pod follows");
@@ -202,12 +200,12 @@ impl Deciding<'_> {
             return plain(if is_pod { Action::Evict } else { Action::Patch }, has);
         }
         if !is_pod {
-            return match act::of_template(workload, &from, self.policy, self.policies, self.site) {
+            return match update::template_update(workload, from, self.policy, self.policies, self.site) {
                 Ok(_) => plain(Action::Patch, has),
                 Err(left) => leave(left),
             };
         }
-        match act::of_pod(workload, &from, self.policy, self.policies, self.site, self.can_resize) {
+        match update::pod_update(workload, from, self.policy, self.policies, self.site, self.can_resize) {
             PodChange::Leave(left) => leave(left),
             PodChange::Recreate(why) => plain(Action::Evict, why),
             PodChange::InPlace { .. } if self.pod_update() == PodUpdate::Recreate => {
@@ -249,10 +247,10 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
     let now = known.policies.get(&policy.name).and_then(|stored| Content::of(&stored.spec));
     let contents = Contents::new(&policy.name, &revisions, now);
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
-    let targets_pods = policy.kinds.iter().any(|kind| is_pod(kind));
+    let targets_pods = policy.kinds.iter().any(|kind| kind.is_pod());
     let carriers = if targets_pods { carriers(&client, &policy.name).await? } else { HashMap::new() };
     let restarted =
-        object.as_ref().and_then(|object| object["metadata"]["annotations"][RESTARTED].as_str()?.parse().ok());
+        object.as_ref().and_then(|object| object["metadata"]["annotations"][RESTARTED_AT_KEY].as_str()?.parse().ok());
     let deciding = Deciding {
         policy: &policy,
         policies: &policies,
@@ -421,7 +419,7 @@ fn write(
 
 /// Why none of it happens now.
 fn why_not(policy: &Policy) -> Option<String> {
-    if policy.spec.rolling_update().is_none() {
+    if !policy.spec.rolls() {
         let command = switch_on(&policy.name);
         return Some(format!("Nothing of this happens until `spec.updateStrategy.type` is `RollingUpdate`: {command}"));
     }

@@ -16,7 +16,6 @@ use crate::cluster::pages::Pages;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy};
 use crate::revision::Content;
-use crate::rollout::is_pod;
 use crate::update::{self, Change};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, bail};
@@ -194,7 +193,7 @@ fn kinds(policies: &Policies, forms: &[&Arc<Policy>]) -> BTreeSet<Arc<Kind>> {
     let own = forms.iter().flat_map(|form| &form.kinds);
     let others = policies.kinds().filter(|kind| !forms.iter().any(|form| form.kinds.contains(kind)));
     let mut kinds: BTreeSet<Arc<Kind>> = own.chain(KINDS.iter()).chain(others).cloned().collect();
-    kinds.retain(|kind| !is_pod(kind) && !kind.is_job());
+    kinds.retain(|kind| !kind.is_pod() && !kind.is_job());
     kinds
 }
 

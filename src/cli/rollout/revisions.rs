@@ -83,10 +83,15 @@ impl Contents {
         Self(all)
     }
 
+    /// All of them, the latest first.
+    pub(super) fn latest_first(&self) -> impl Iterator<Item = &Revision> {
+        self.0.iter().rev().map(AsRef::as_ref)
+    }
+
     /// The revisions whose marker has the hash `hash` of a template, the latest first. There are several if only positions
     /// differ.
-    pub(super) fn all_by_marker(&self, hash: &str) -> impl Iterator<Item = &Arc<Revision>> {
-        self.0.iter().rev().filter(move |revision| revision.template.hash == hash)
+    pub(super) fn all_by_marker(&self, hash: &str) -> impl Iterator<Item = &Revision> {
+        self.latest_first().filter(move |revision| revision.template.hash == hash)
     }
 }
 

@@ -82,7 +82,7 @@ impl State {
             let hash = hash?;
             Some(Told { revision: revisions.with_hash(&hash).map(|stored| stored.revision.number), hash })
         };
-        let rolls = spec.rolling_update().is_some() && !spec.suspend && spec.mode == Mode::Enforce;
+        let rolls = spec.rolls() && !spec.suspend && spec.mode == Mode::Enforce;
         let progress = condition(&status, "Progressing").filter(|_| rolls);
         let (mut reason, mut message) =
             progress.map(|found| (found.reason.clone(), found.message.clone())).unwrap_or_default();

@@ -3,8 +3,8 @@
 use super::edit::{self, DryRun, annotate};
 use super::revisions::Revisions;
 use super::{Named, Revised, check_rolls, live, tell};
+use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::cli::End;
-use crate::cluster::policies::{RESTARTED, RESUMED};
 use anyhow::Result;
 use clap::Args;
 use jiff::Timestamp;
@@ -75,14 +75,14 @@ fn pausing(policy: &Value) -> Vec<Value> {
 fn resuming(policy: &Value, at: Timestamp) -> Vec<Value> {
     let is_paused = policy["spec"]["updateStrategy"]["paused"] == true;
     let unpause = json!({ "op": "replace", "path": "/spec/updateStrategy/paused", "value": false });
-    [annotate(policy, RESUMED, &at.to_string())].into_iter().chain(is_paused.then_some(unpause)).collect()
+    [annotate(policy, RESUMED_AT_KEY, &at.to_string())].into_iter().chain(is_paused.then_some(unpause)).collect()
 }
 
 /// The operation that asks for a restart of everything that began before `now`. Creation times are in whole seconds, so this
 /// one is, too: a pod of this second is not made anew twice.
 fn restarting(policy: &Value, now: Timestamp) -> Value {
     let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    annotate(policy, RESTARTED, &second.to_string())
+    annotate(policy, RESTARTED_AT_KEY, &second.to_string())
 }
 
 #[cfg(test)]
@@ -99,9 +99,9 @@ mod tests {
         for before in [&policy, &paused] {
             let resumed = applied(before, &resuming(before, at));
             assert_ne!(resumed["spec"]["updateStrategy"]["paused"], true);
-            assert_eq!(resumed["metadata"]["annotations"][RESUMED], "2026-01-02T03:04:05.5Z");
+            assert_eq!(resumed["metadata"]["annotations"][RESUMED_AT_KEY], "2026-01-02T03:04:05.5Z");
         }
         let restarted = applied(&policy, &[restarting(&policy, at)]);
-        assert_eq!(restarted["metadata"]["annotations"][RESTARTED], "2026-01-02T03:04:05Z");
+        assert_eq!(restarted["metadata"]["annotations"][RESTARTED_AT_KEY], "2026-01-02T03:04:05Z");
     }
 }

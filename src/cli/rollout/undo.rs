@@ -46,7 +46,7 @@ pub(super) async fn run(options: UndoOptions, out: &mut impl Write) -> Result<En
         return tell(name, &format!("skipped rollback (it has the content of revision {number} already)"), out);
     }
     let end = tell(name, &format!("rolled back to revision {number}{}", options.dry_run.note()), out)?;
-    if strategy.rolling_update().is_none() {
+    if !strategy.rolls() {
         remark(format_args!(
             "Only new workloads get it: `spec.updateStrategy.type` is not `RollingUpdate`. To bring all up to date: {}",
             switch_on(name)

@@ -287,7 +287,7 @@ codes! {
     403 Halted "See the workload that the message names. Correct the template, or go back: `scpol rollout undo POLICY`.";
     /// All workloads that can be brought up to date have the update revision.
     404 Complete "";
-    /// What the policy added to the workload is not exactly what it added then: somebody has edited it. The content is the user's now, and stays.
+    /// The content that the marker lists differs from what the policy injected. It counts as the user's, and stays.
     410 ContentEdited "Undo the edit that the message names, or create the workload again.";
     /// The operator has no revision with the hash in the workload's marker: what the policy added cannot be told from what the user wrote.
     411 RevisionUnknown "Create the workload again. A larger `spec.revisionHistoryLimit` keeps more revisions.";

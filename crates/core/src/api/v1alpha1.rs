@@ -244,6 +244,11 @@ impl SidecarPolicySpec {
         Some(strategy.rolling_update.clone().unwrap_or_default())
     }
 
+    /// True if and only if `spec.updateStrategy.type` is `RollingUpdate`.
+    pub fn rolls(&self) -> bool {
+        self.update_strategy.as_ref().is_some_and(UpdateStrategy::rolls)
+    }
+
     /// Whether rollouts of the policy are paused by `spec.updateStrategy.paused`. A step with `pause` does not count.
     pub fn is_paused(&self) -> bool {
         self.update_strategy.as_ref().is_some_and(|strategy| strategy.paused)

@@ -10,8 +10,8 @@
 //!
 //! # Updates
 //! Only a resource with a policy that acts on updates has rules for them. In a ValidatingWebhookConfiguration they are in
-//! an entry of their own, which never fails closed: otherwise nobody could remove a finalizer, and no controller could
-//! go on, while the operator is down.
+//! an entry of their own with `failurePolicy: Ignore`. Otherwise no client could remove a finalizer while the operator is
+//! down.
 //!
 //! # `matchPolicy`
 //! It is `Exact`. The rules name every group that serves the resource, so no object escapes. And a policy that names a

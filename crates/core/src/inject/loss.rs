@@ -19,7 +19,7 @@ pub enum Loss {
 }
 
 /// The loss of the additions of `template`'s policy by an update of `old` to `new`. None if nothing is lost: `old` has
-/// no marker, or `new` has everything that `old` had of what the marker lists.
+/// no marker, or `new` has all listed content that is in `old`.
 ///
 /// A new object with a marker of another hash loses nothing: it comes with another revision of the content, as after
 /// `kubectl rollout undo`.

@@ -68,6 +68,6 @@ pub(super) fn of_jobs(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let is_for_jobs = !spec.targets.is_empty() && targeting(spec, "jobs").count() == spec.targets.len();
     let message = "is `RollingUpdate`, and every target is `jobs`: Jobs end by themselves, and are never brought up to date; \
                    remove it, or target `cronjobs`";
-    let is_found = spec.rolling_update().is_some() && is_for_jobs;
+    let is_found = spec.rolls() && is_for_jobs;
     is_found.then(|| Note::new(Code::NoEffect, "spec.updateStrategy.type", message)).into_iter().collect()
 }

@@ -394,7 +394,7 @@ const IDLE: [Idle; 5] = [
     Idle {
         field: "spec.updateStrategy.paused",
         because: "pauses a rollout, and `type: OnDelete` has none; remove it, or set `type: RollingUpdate`",
-        is: |spec| spec.is_paused() && spec.rolling_update().is_none(),
+        is: |spec| spec.is_paused() && !spec.rolls(),
     },
 ];
 

@@ -106,6 +106,8 @@ pub struct Policy {
     pub spec: SidecarPolicySpec,
     /// First 16 hex digits of the SHA-256 of the spec as parsed. Unlike the generation, every server has it.
     pub spec_hash: String,
+    /// The hash of its [`Content`]; none without a template.
+    pub revision: Option<Arc<str>>,
     /// The injected template.
     pub template: Template,
     /// The initializer name under which the Initializer engine registers it.
@@ -195,6 +197,7 @@ impl Policy {
             created: text("creationTimestamp").to_owned(),
             generation: meta["generation"].as_i64().unwrap_or_default(),
             spec_hash: hash(&spec),
+            revision: revision(&spec),
             template: Template::new(
                 name,
                 &spec.template.clone().unwrap_or_default(),
@@ -226,7 +229,7 @@ impl Policy {
         let Content { template, position, native_sidecars, jobs } = content.clone();
         let spec = SidecarPolicySpec { template: Some(template), position, native_sidecars, jobs, ..self.spec.clone() };
         let template = Template::new(&self.name, &content.template, position.unwrap_or_default());
-        Self { spec_hash: hash(&spec), template, spec, ..self.clone() }
+        Self { spec_hash: hash(&spec), revision: revision(&spec), template, spec, ..self.clone() }
     }
 
     /// The policy's expressions, in the order of the spec.
@@ -330,6 +333,10 @@ impl Policy {
     }
 }
 
+fn revision(spec: &SidecarPolicySpec) -> Option<Arc<str>> {
+    Content::of(spec).map(|content| Arc::from(content.hash()))
+}
+
 /// First 16 hex digits of the SHA-256 of `spec` in canonical form.
 fn hash(spec: &SidecarPolicySpec) -> String {
     // A `Value` gives the canonical form, because serde_json sorts maps by key.
@@ -425,6 +432,11 @@ impl Policies {
         in_order.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
         let read_namespaces = in_order.iter().any(|policy| policy.reads_namespaces());
         Self { by_name, by_initializer, in_order, read_namespaces }
+    }
+
+    /// The policies with the content that new workloads in `namespace` get, by priority.
+    pub fn at(&self, namespace: &str) -> impl Iterator<Item = &Arc<Policy>> {
+        self.in_order.iter().map(move |policy| policy.at(namespace))
     }
 
     /// The policy `name`.

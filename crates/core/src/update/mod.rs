@@ -19,6 +19,7 @@ mod pod;
 
 pub use pod::{PodChange, pod_update};
 
+use crate::api::ROLLOUT_KEY;
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::decision::{Decision, delivery};
@@ -33,9 +34,6 @@ use json_patch::{Patch, PatchOperation, TestOperation};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
-
-/// The annotation that keeps rollouts away from a pod or workload, or from all in a Namespace, with the value `false`.
-const ROLLOUT_KEY: &str = "scpol.dev/rollout";
 
 /// What a workload carries of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,8 +137,8 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
     if marker.hash == policy.template.hash && is_in_place() { Carries::This } else { Carries::Other(marker.hash) }
 }
 
-/// The change that brings the pod template of `workload` to the content of `to`. `from` is the revision of the marker's
-/// hash, none if no such revision is known or the workload has no marker. `policies` are those in effect; `to` replaces
+/// The change that brings the pod template of `workload` to the content of `to`. `from` are the known revisions. Several of
+/// them have the hash of the marker if they differ only in the position: the first whose content is there exactly counts. `policies` are those in effect; `to` replaces
 /// the one of its name. The Namespace of `workload` is known if it matters. `workload` is no pod.
 ///
 /// # Guarantees
@@ -151,9 +149,9 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
 ///
 /// # Errors
 /// Why nothing changes.
-pub fn template_update(
+pub fn template_update<'a>(
     workload: &Workload,
-    from: Option<&Revision>,
+    from: impl IntoIterator<Item = &'a Revision>,
     to: &Policy,
     policies: &Policies,
     site: &Site,
@@ -175,7 +173,7 @@ pub fn template_update(
 /// # Errors
 /// Why nothing changes.
 pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<Change, Left> {
-    let own = Own::of(workload, Some(from), &from.template)?;
+    let own = Own::of(workload, [from], &from.template)?;
     let undone = undo_those(&own.workload, |name| name == own.policy, |_| false);
     let (body, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
@@ -191,11 +189,15 @@ struct Own<'a> {
 }
 
 impl<'a> Own<'a> {
-    /// The content of the policy of `template` in `workload`. `from` is the revision of the marker's hash.
+    /// The content of the policy of `template` in `workload`. `from` are the known revisions.
     ///
     /// # Errors
-    /// If the workload must not change, or its content is not exactly what `from` added.
-    fn of(workload: &'a Workload, from: Option<&Revision>, template: &'a Template) -> Result<Self, Left> {
+    /// If the workload must not change, or its content is not exactly what one of them added.
+    fn of<'r>(
+        workload: &'a Workload,
+        from: impl IntoIterator<Item = &'r Revision>,
+        template: &'a Template,
+    ) -> Result<Self, Left> {
         check_opt_out(workload)?;
         if workload.kind.is_job() {
             return Err(Left::new(Cause::EndsByItself, "the pod template of a Job cannot change"));
@@ -207,11 +209,14 @@ impl<'a> Own<'a> {
         let (at, key) = (workload.pod_pointer(), &template.marker_key);
         let unreadable = || Left::new(Cause::ContentEdited, format!("annotation `{key}` is unreadable"));
         let mut marker = template.marker(workload).ok_or_else(unreadable)?;
-        let from = from.filter(|from| from.template.hash == marker.hash).ok_or_else(|| Left::unknown(&marker.hash))?;
-        let added = from.template.as_listed(&at, &marker);
-        if let Some((pointer, wrong)) = listed::edited(workload, &added, &marker) {
-            return Err(Left::edited(&pointer, &wrong));
-        }
+        let mut left = None;
+        let exact = from.into_iter().filter(|from| from.template.hash == marker.hash).find_map(|from| {
+            let added = from.template.as_listed(&at, &marker);
+            let Some((pointer, wrong)) = listed::edited(workload, &added, &marker) else { return Some(added) };
+            left.get_or_insert(Left::edited(&pointer, &wrong));
+            None
+        });
+        let added = exact.ok_or_else(|| left.unwrap_or_else(|| Left::unknown(&marker.hash)))?;
         if let Some(chosen) = listed::chosen_container(workload, &added, &marker) {
             marker.added.retain(|pointer| *pointer != chosen);
             let mut body = workload.body.clone();

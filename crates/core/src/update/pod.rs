@@ -41,8 +41,7 @@ pub enum PodChange {
     Leave(Left),
 }
 
-/// What brings `pod` to the content of `to`. `from` is the revision of the marker's hash, none if no such revision is known
-/// or the pod has no marker. `policies` are those in effect; `to` replaces the one of its name. `can_resize`: whether the
+/// What brings `pod` to the content of `to`. `from` are the known revisions, as for [`super::template_update`]. `policies` are those in effect; `to` replaces the one of its name. `can_resize`: whether the
 /// server serves `pods/resize`. The Namespace of `pod` is known if it matters.
 ///
 /// # Guarantees
@@ -50,9 +49,9 @@ pub enum PodChange {
 ///   annotations that it added. It is offered only if the two revisions, as delivered to this pod, differ in nothing
 ///   else, and the pod has the value of one of the two in each.
 /// - A pod is to be created again only if a controller does so, and if the policy would be injected then.
-pub fn pod_update(
+pub fn pod_update<'a>(
     pod: &Workload,
-    from: Option<&Revision>,
+    from: impl IntoIterator<Item = &'a Revision>,
     to: &Policy,
     policies: &Policies,
     site: &Site,
@@ -65,10 +64,18 @@ pub fn pod_update(
         Ok(decision) => decision,
         Err(left) => return PodChange::Leave(left),
     };
-    match in_place(pod, from, to, policies, &decision, site, can_resize) {
-        Ok((patch, resize)) => PodChange::InPlace { patch, resize },
-        Err(why) => PodChange::Recreate(why),
+    let Some(marker) = to.template.marker(pod) else {
+        return PodChange::Recreate("it does not carry the template".to_owned());
+    };
+    let mut why = None;
+    for from in from.into_iter().filter(|from| from.template.hash == marker.hash) {
+        match in_place(pod, from, &marker, to, policies, &decision, site, can_resize) {
+            Ok((patch, resize)) => return PodChange::InPlace { patch, resize },
+            Err(wrong) => drop(why.get_or_insert(wrong)),
+        }
     }
+    let unknown = || format!("no revision has the template {}, which its marker names", marker.hash);
+    PodChange::Recreate(why.unwrap_or_else(unknown))
 }
 
 /// Whether a pod of that kind may be touched.
@@ -86,25 +93,24 @@ fn check(pod: &Workload) -> Result<(), Left> {
     Ok(())
 }
 
-/// The patch and the resize of `pod`.
+/// The patch and the resize of `pod`, whose `marker` has the hash of the revision `from`.
 ///
 /// # Errors
 /// Why it must be created again.
+#[allow(clippy::too_many_arguments, reason = "each is a fact of its own")]
 fn in_place(
     pod: &Workload,
-    from: Option<&Revision>,
+    from: &Revision,
+    marker: &Marker,
     to: &Policy,
     policies: &Policies,
     decision: &Decision,
     site: &Site,
     can_resize: bool,
 ) -> Result<(Patch, Option<Value>), String> {
-    let marker = to.template.marker(pod).ok_or("it does not carry the template")?;
-    let from = from.filter(|from| from.template.hash == marker.hash);
-    let from = from.ok_or_else(|| format!("no revision has the template {}, which its marker names", marker.hash))?;
-    let earlier = from.template.as_listed(&pod.pod_pointer(), &marker);
-    let planned = plan(pod, Some(&marker), to, decision, site).map_err(|left| left.message)?;
-    if let Some(list) = order::moved(pod, &planned.body, &marker, &planned.marker) {
+    let earlier = from.template.as_listed(&pod.pod_pointer(), marker);
+    let planned = plan(pod, Some(marker), to, decision, site).map_err(|left| left.message)?;
+    if let Some(list) = order::moved(pod, &planned.body, marker, &planned.marker) {
         return Err(format!("items of `{list}` are added, removed or moved"));
     }
     let mut changes = Changes { body: pod.body.clone(), resized: pod.body.clone(), resize: BTreeMap::new() };
@@ -115,8 +121,8 @@ fn in_place(
             change.map_err(|why| format!("`{pointer}`: {why}"))?;
         }
     }
-    set_metadata(&mut changes.body, &planned.body, &earlier, &marker)?;
-    if let Some((pointer, other)) = shared(pod, &pod.with_body(changes.body.clone()), &marker, &to.name, policies) {
+    set_metadata(&mut changes.body, &planned.body, &earlier, marker)?;
+    if let Some((pointer, other)) = shared(pod, &pod.with_body(changes.body.clone()), marker, &to.name, policies) {
         return Err(format!("`{pointer}` belongs to SidecarPolicy `{other}` as well"));
     }
     if changes.resize.is_empty() {

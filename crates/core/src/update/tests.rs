@@ -477,7 +477,7 @@ fn content_that_another_policy_has_too_is_not_taken_from_it() {
     let deselected = policy("zzz", &spec_of_other);
     let to = policy("p", &spec("x:2", Some("other"), Some("1")));
     assert_eq!(result(&to, &[&deselected]).unwrap_err(), Cause::NotInjected(Code::PolicyConflict));
-    // Once the other policy is gone, nobody is asked.
+    // A deleted policy has no say.
     assert!(result(&policy("p", &spec("x:2", None, None)), &[]).is_ok());
     assert_eq!(
         removal(&stored, &revision(&from), &policies(&[&other])).unwrap_err().cause,
