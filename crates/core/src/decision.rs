@@ -142,7 +142,7 @@ impl Decision {
         if old.stored.is_terminating() {
             return decision;
         }
-        let enforced = || policies.iter().filter(|policy| policy.is_enforced());
+        let enforced = || policies.at(new.stored.namespace()).filter(|policy| policy.is_enforced());
         let acting: Vec<&Arc<Policy>> = enforced().filter(|policy| acts(policy)).collect();
         let names = |is_meant: &dyn Fn(&Policy) -> bool| -> BTreeSet<String> {
             acting.iter().filter(|policy| is_meant(policy)).map(|policy| policy.name.clone()).collect()
@@ -181,7 +181,7 @@ impl Decision {
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
         let common = Common::of(workload, site);
-        for policy in policies.iter().map(|policy| policy.at(workload.namespace())) {
+        for policy in policies.at(workload.namespace()) {
             decision.ask(policy, &policy.view(workload), site, &common);
         }
         decision.leave_out_disagreements(workload);

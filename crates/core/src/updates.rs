@@ -549,6 +549,25 @@ fn what_comes_back_is_what_a_create_would_give() {
 }
 
 #[test]
+fn while_a_rollout_goes_in_steps_a_create_and_an_update_get_the_content_of_their_namespace() {
+    let [old, new] = ["x:1", "x:2"].map(|image| policies(&[simple(image)]).remove(0));
+    for (updated, image) in [(&[][..], "x:1"), (&["other"][..], "x:1"), (&[NAMESPACE][..], "x:2")] {
+        let updated = updated.iter().map(|name| (*name).to_owned()).collect();
+        let split = [Arc::new(Policy::clone(&new).split(old.clone(), updated))];
+        let before = created(&[simple("x:1")], &deployment());
+        for stored in [Value::Null, before] {
+            let posted = deployment();
+            let request = Request::of(&stored, &posted);
+            let by_webhook = by_webhook(&split, &request).effect;
+            assert_eq!(by_webhook, by_server(&split, &request), "{image}");
+            let containers = by_webhook.stored["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+            let images: Vec<&Value> = containers.iter().map(|container| &container["image"]).collect();
+            assert!(images.contains(&&json!(image)) && !by_webhook.refused, "{images:?}, not {image}");
+        }
+    }
+}
+
+#[test]
 fn notes_of_a_client_are_no_notes() {
     let policy = |name: &str| {
         json!({

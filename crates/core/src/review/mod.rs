@@ -532,7 +532,7 @@ fn without_ours(stored: &Workload, policies: &Policies) -> Option<Workload> {
         policy.kinds.contains(&stored.kind)
             && policy.marker(stored).is_some_and(|marker| marker.hash == policy.template.hash)
     };
-    let ours: Vec<String> = policies.iter().filter(is_ours).map(|policy| policy.name.clone()).collect();
+    let ours: Vec<String> = policies.at(stored.namespace()).filter(is_ours).map(|policy| policy.name.clone()).collect();
     let undone = (!ours.is_empty()).then(|| undo_anywhere(stored, &ours)).flatten();
     undone.map(|undone| stored.with_body(undone.body))
 }
