@@ -2,15 +2,20 @@
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
+use crate::survival::lock;
 use crate::workload::Workload;
 use clap::ValueEnum;
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::IsTerminal;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use tracing::{debug, info, warn};
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, debug, info, warn};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, Targets};
 use tracing_subscriber::fmt;
-use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The shape of a log line.
@@ -41,7 +46,7 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
         }
         _ => lines.with_target(false).boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(levels)).init();
+    tracing_subscriber::registry().with(lines.with_filter(levels.and(News::default()))).init();
     Ok(())
 }
 
@@ -72,25 +77,53 @@ fn levels(level: &str) -> anyhow::Result<Targets> {
     Ok(given.clone().with_targets(quiet.map(|(library, level)| (library, level.min(default)))))
 }
 
-/// The time after which a repeated message is logged again.
+/// The time after which a repeated line is logged again.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// Tells which messages of one task are new, so that a failure that lasts is one line a minute.
+/// Passes a warning or an error only if no line with the same fields was logged within the last minute. So a failure that
+/// lasts, and one that has two messages in turn, is one line a minute. Each decision is news.
 #[derive(Default)]
-pub(crate) struct Repeats {
-    /// The messages of the last minute.
-    logged: HashMap<String, Instant>,
+struct News {
+    /// When the lines of the last minute were logged, by the hash of their fields.
+    logged: Mutex<HashMap<u64, Instant>>,
 }
 
-impl Repeats {
-    /// Whether to log `message`: it was not logged within the last minute. A failure that has two messages in turn is no news.
-    pub(crate) fn is_news(&mut self, message: &str) -> bool {
-        self.logged.retain(|_, at| at.elapsed() < REMINDER);
-        let is_news = !self.logged.contains_key(message);
+impl News {
+    fn is_news(&self, line: u64, now: Instant) -> bool {
+        let mut logged = lock(&self.logged);
+        logged.retain(|_, at| now.duration_since(*at) < REMINDER);
+        let is_news = !logged.contains_key(&line);
         if is_news {
-            self.logged.insert(message.to_owned(), Instant::now());
+            logged.insert(line, now);
         }
         is_news
+    }
+}
+
+impl<S: Subscriber> Filter<S> for News {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        // This module logs decisions only.
+        if *event.metadata().level() > Level::WARN || event.metadata().target() == module_path!() {
+            return true;
+        }
+        let mut line = Line(DefaultHasher::new());
+        event.metadata().target().hash(&mut line.0);
+        event.record(&mut line);
+        self.is_news(line.0.finish(), Instant::now())
+    }
+}
+
+/// Hashes the fields of a line.
+struct Line(DefaultHasher);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        field.name().hash(&mut self.0);
+        format!("{value:?}").hash(&mut self.0);
     }
 }
 
@@ -116,7 +149,8 @@ pub(crate) fn decided(workload: &Workload, policy: &str, outcome: Outcome, code:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracing::Level;
+    use std::io::{self, Write};
+    use std::sync::Arc;
 
     #[test]
     fn libraries_are_quiet_unless_they_are_named() {
@@ -139,13 +173,61 @@ mod tests {
         assert!(levels("loud").is_err() && levels("info,kube=loud").is_err());
     }
 
+    /// The lines that `write` logs.
+    fn logged(write: impl FnOnce()) -> Vec<String> {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let lines = fmt::layer().without_time().with_target(false).with_ansi(false).with_writer({
+            let written = written.clone();
+            move || Sink(written.clone())
+        });
+        let filter = LevelFilter::INFO.and(News::default());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines.with_filter(filter)), write);
+        let written = lock(&written).clone();
+        String::from_utf8(written).expect("UTF-8").lines().map(|line| line.trim().to_owned()).collect()
+    }
+
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            lock(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
-    fn a_message_that_repeats_is_logged_once() {
-        let mut repeats = Repeats::default();
-        let news = ["a", "a", "b", "a"].map(|message| repeats.is_news(message));
-        assert_eq!(news, [true, false, true, false]);
-        let earlier = Instant::now().checked_sub(REMINDER).expect("the clock runs for a minute");
-        repeats.logged.insert("a".to_owned(), earlier);
-        assert!(repeats.is_news("a") && !repeats.is_news("b"));
+    fn a_failure_that_repeats_is_logged_once_and_all_else_each_time() {
+        const ELSEWHERE: &str = "sidecar_policy::elsewhere";
+        let lines = logged(|| {
+            for error in ["a", "a", "b", "a"] {
+                warn!(target: ELSEWHERE, error, "Watch failed");
+            }
+            warn!(target: ELSEWHERE, resource = "pods", error = "a", "Watch failed");
+            for _ in 0..2 {
+                info!(target: ELSEWHERE, "Registered");
+                warn!(target: "sidecar_policy::telemetry", policy = "envoy", "Decided");
+            }
+        });
+        let expected = [
+            r#"WARN Watch failed error="a""#,
+            r#"WARN Watch failed error="b""#,
+            r#"WARN Watch failed resource="pods" error="a""#,
+            "INFO Registered",
+            r#"WARN Decided policy="envoy""#,
+            "INFO Registered",
+            r#"WARN Decided policy="envoy""#,
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_failure_that_lasts_is_logged_once_a_minute() {
+        let (news, now) = (News::default(), Instant::now());
+        let at = |seconds| news.is_news(1, now + Duration::from_secs(seconds));
+        assert_eq!([at(0), at(59), at(60), at(61)], [true, false, true, false]);
     }
 }

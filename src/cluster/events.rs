@@ -7,7 +7,6 @@ use super::client::call;
 use crate::api::code::Code;
 use crate::metrics::Metrics;
 use crate::survival;
-use crate::telemetry::Repeats;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -138,15 +137,12 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, mut events: mpsc::Receiver<EventKey>, metrics: Arc<Metrics>) {
-        let mut unwritten = Repeats::default();
         while let Some(event) = events.recv().await {
             if !self.may_write() {
                 debug!("An event was dropped: over the rate");
                 continue;
             }
-            if let Some(Err(error)) = survival::survive(&metrics, "writing an event", self.write(event)).await
-                && unwritten.is_news(&error.to_string())
-            {
+            if let Some(Err(error)) = survival::survive(&metrics, "writing an event", self.write(event)).await {
                 warn!(%error, "An event could not be written");
             }
         }

@@ -4,7 +4,6 @@ use super::client::{self, why};
 use super::object::Object;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::survival::lock;
-use crate::telemetry::Repeats;
 use crate::timing;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt, stream};
@@ -98,7 +97,7 @@ async fn feed(
 ) {
     let (mut listeners, renew): (Vec<UnboundedSender<Seen>>, _) = (Vec::new(), Arc::new(Notify::new()));
     let mut events = pin!(client::renewable_watch(&api, &config, resync, timing, renew.clone()));
-    let (mut has_begun, mut repeats) = (false, Repeats::default());
+    let mut has_begun = false;
     loop {
         tokio::select! {
             // A new listener is known before the next event.
@@ -114,10 +113,7 @@ async fn feed(
                 has_begun = true;
                 let event = event.map_err(Arc::new);
                 if let Err(error) = &event {
-                    let error = why(error);
-                    if repeats.is_news(&error) {
-                        warn!(resource = name, error, "Cannot follow registrations; trying again");
-                    }
+                    warn!(resource = name, error = why(error), "Cannot follow registrations; trying again");
                 }
                 listeners.retain(|listener| listener.send((name, event.clone())).is_ok());
                 if listeners.is_empty() {

@@ -4,7 +4,6 @@
 //! are harmless. Hence a leader continues until it *sees* another holder, and an unreachable server costs no relist.
 
 use super::client::{CallError, call};
-use crate::telemetry::Repeats;
 use crate::timing;
 use jiff::Timestamp;
 use kube::api::PostParams;
@@ -29,8 +28,6 @@ pub struct Lease {
     /// The holder and renewal time last seen, and when we first saw them by our own clock. Clocks of other machines are
     /// never compared.
     observed: Option<(String, Instant)>,
-    /// What was logged when it could not be released.
-    unreleased: Repeats,
 }
 
 /// The result of a look at the lease.
@@ -61,7 +58,6 @@ impl Lease {
             look: timing.follower_look,
             stored: None,
             observed: None,
-            unreleased: Repeats::default(),
         }
     }
 
@@ -113,9 +109,7 @@ impl Lease {
     /// Releases the lease, so that another replica takes it at its next look.
     pub async fn release(&mut self) {
         let Some(ours) = self.stored.clone().filter(|lease| self.holds(lease)) else { return };
-        if let Err(error) = self.write(ours, None).await
-            && self.unreleased.is_news(&error.to_string())
-        {
+        if let Err(error) = self.write(ours, None).await {
             warn!(%error, "Cannot release the lease");
         }
     }

@@ -3,7 +3,6 @@
 use super::client::{self, CallError, Progress, call, why};
 use super::object::Object;
 use crate::survival;
-use crate::telemetry::Repeats;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
@@ -85,7 +84,7 @@ pub async fn follow(
     let api = Api::<Object>::all_with(client, &resource());
     let events = client::watch(&api, &watcher::Config::default(), resync, timing);
     pin_mut!(events);
-    let (mut listed, mut repeats) = (HashSet::new(), Repeats::default());
+    let mut listed = HashSet::new();
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => listed.clear(),
@@ -107,9 +106,7 @@ pub async fn follow(
             Ok(None) => return,
             Err(error) => {
                 let message = why(&error);
-                if repeats.is_news(&message) {
-                    warn!(error = message, "Cannot follow the Namespaces; trying again");
-                }
+                warn!(error = message, "Cannot follow the Namespaces; trying again");
                 progress.send_if_modified(|progress| progress.fail(&error, message));
             }
         }

@@ -11,7 +11,6 @@ use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::survival;
-use crate::telemetry::Repeats;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use jiff::Timestamp;
@@ -90,7 +89,6 @@ pub async fn follow(
         are_revisions_refused: false,
         splits: Splits::new(are_rollouts_on),
     };
-    let mut repeats = Repeats::default();
     loop {
         let is_change = tokio::select! {
             event = events.try_next() => match event {
@@ -102,10 +100,7 @@ pub async fn follow(
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    let error = why(&error);
-                    if repeats.is_news(&error) {
-                        warn!(error, "Cannot follow the policies; trying again");
-                    }
+                    warn!(error = why(&error), "Cannot follow the policies; trying again");
                     false
                 }
             },
@@ -116,12 +111,10 @@ pub async fn follow(
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    let is_news = repeats.is_news(&why(&error));
-                    if is_news {
-                        warn!(error = why(&error), "Cannot follow the revisions of policies; rollouts in steps need them");
-                    }
+                    warn!(error = why(&error), "Cannot follow the revisions of policies; rollouts in steps need them");
+                    let were_refused = known.are_revisions_refused;
                     known.are_revisions_refused |= client::is_refused(&error);
-                    is_news
+                    known.are_revisions_refused != were_refused
                 }
             },
         };

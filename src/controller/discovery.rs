@@ -4,7 +4,6 @@ use super::Controller;
 use crate::api::condition::Readiness;
 use crate::capabilities::{Capabilities, registration as resources};
 use crate::controller::policy_state::PolicyState;
-use crate::telemetry::Repeats;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +23,6 @@ pub(super) struct Discovery {
     is_owed: bool,
     /// Since when the server reports a resource as missing. The report is not believed yet.
     gone_since: Option<Instant>,
-    /// What was logged when the server did not answer.
-    unanswered: Repeats,
 }
 
 /// A change of what the server serves.
@@ -98,9 +95,7 @@ impl Controller {
             Ok(found) => found,
             Err(error) => {
                 self.discovery.gone_since = None;
-                if self.discovery.unanswered.is_news(&error.to_string()) {
-                    warn!(%error, "Cannot ask the server what it can do");
-                }
+                warn!(%error, "Cannot ask the server what it can do");
                 return;
             }
         };

@@ -3,7 +3,6 @@
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
 use crate::engine::Unavailable;
-use crate::telemetry::Repeats;
 use serde_json::Value;
 use std::time::Instant;
 
@@ -15,8 +14,6 @@ pub(super) struct PolicyState {
     pub(super) seen: Instant,
     /// When the status was last written.
     pub(super) written: Option<Instant>,
-    /// What was logged when the server did not accept the status.
-    pub(super) unwritten: Repeats,
     /// The hash of the last spec that was in effect.
     pub(super) concluded: Option<String>,
     /// The reason of the condition Ready in the last event.
@@ -31,7 +28,6 @@ impl PolicyState {
             is_off: false,
             seen: now,
             written: None,
-            unwritten: Repeats::default(),
             concluded: None,
             announced: None,
         }

@@ -178,9 +178,7 @@ impl Controller {
         match written {
             Err(error) if error.code() != 404 => {
                 self.operator.metrics.reconcile_errors.inc();
-                if state.unwritten.is_news(&error.to_string()) {
-                    warn!(policy = name, %error, "Cannot write the status");
-                }
+                warn!(policy = name, %error, "Cannot write the status");
                 false
             }
             _ => true,

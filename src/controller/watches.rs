@@ -9,7 +9,7 @@ use crate::policy::Policies;
 use crate::workload::{KINDS, Kind};
 use crate::workloads::Workloads;
 use crate::workloads::waiting::ObjectRef;
-use crate::workloads::watch::{follow, look_again, look_at_pods, look_for_waiting, recount};
+use crate::workloads::watch::{can_never_be_read, follow, look_again, look_at_pods, look_for_waiting, recount};
 use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -292,7 +292,6 @@ impl Controller {
 /// that moment. The watch continues as long as any of them waits.
 async fn look_for_what_waits(workloads: Arc<Workloads>, kind: Arc<Kind>, since: Instant) -> Finished {
     let looked = look_for_waiting(&workloads, &kind).await;
-    // Without the right to read, or without the resource, the watch has not worked either.
-    let is_done = looked.err().is_none_or(|error| matches!(error.code(), 403..=405));
+    let is_done = looked.err().is_none_or(|error| can_never_be_read(&error));
     Finished::LookedFor(kind, since, is_done)
 }

@@ -33,7 +33,6 @@ use crate::policy::{Policy, Site, checks};
 use crate::revision::Revision;
 use crate::steps::{Now, Reached};
 use crate::survival::lock;
-use crate::telemetry::Repeats;
 use crate::update::Carries;
 use crate::workload::Kind;
 use crate::workloads::Workloads;
@@ -91,7 +90,6 @@ pub async fn run(workloads: &Arc<Workloads>, board: &Board, per_minute: u32) {
         owners: owners::Watched::default(),
         evictions: Evictions { per_minute: per_minute as usize, last: VecDeque::new() },
         policies: BTreeMap::new(),
-        repeats: Repeats::default(),
         refused_at: None,
     };
     let mut tick = tokio::time::interval(operator.timing.rollout.tick);
@@ -129,7 +127,6 @@ struct Roller<'a> {
     owners: owners::Watched,
     evictions: Evictions,
     policies: BTreeMap<String, Of>,
-    repeats: Repeats,
     /// When the server last refused to keep revisions.
     refused_at: Option<Instant>,
 }
@@ -226,25 +223,17 @@ impl Roller<'_> {
         }
         if !self.are_read && !self.may_keep_revisions().await {
             self.refused_at = Some(now);
-            let refusal = refusal();
-            if is_any && self.repeats.is_news(&refusal) {
-                warn!(error = refusal, "Cannot keep revisions; without them nothing is rolled out");
+            if is_any {
+                warn!(error = refusal(), "Cannot keep revisions; without them nothing is rolled out");
             }
             return refused();
         }
         match self.store(policy, hash).await {
             Ok(()) => Ok(true),
             Err(error) => {
-                let message = error.to_string();
                 self.refused_at = Some(now);
-                if self.repeats.is_news(&message) {
-                    warn!(
-                        policy = policy.name,
-                        error = message,
-                        "Cannot keep revisions; without them nothing is rolled out"
-                    );
-                }
-                if rolls(policy) { Err(format!("{}: {message}", Code::ServerAway)) } else { Ok(false) }
+                warn!(policy = policy.name, %error, "Cannot keep revisions; without them nothing is rolled out");
+                if rolls(policy) { Err(format!("{}: {error}", Code::ServerAway)) } else { Ok(false) }
             }
         }
     }
@@ -501,9 +490,7 @@ impl Roller<'_> {
                     known.rolling.leave(&object, member.version, plan::Left { code: Code::ResultInvalid, message });
                 }
                 Acted::Failed(message) => {
-                    if self.repeats.is_news(&message) {
-                        warn!(policy = policy.name, error = message, "Cannot update a workload; trying again");
-                    }
+                    warn!(policy = policy.name, error = message, "Cannot update a workload; trying again");
                 }
             }
         }

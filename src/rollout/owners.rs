@@ -9,7 +9,6 @@ use crate::cluster::object::Object;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
 use crate::survival::lock;
-use crate::telemetry::Repeats;
 use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Tally};
 use crate::workloads::fleet::rolls;
@@ -103,7 +102,6 @@ async fn follow(
     let api = Api::<Object>::all_with(operator.client.clone(), resource);
     let events = client::watch(&api, &watcher::Config::default(), operator.resync, &operator.timing.watch);
     pin_mut!(events);
-    let mut repeats = Repeats::default();
     let read = |object: &Object| {
         (Arc::<str>::from(uid(object)), owner(&object.value(), kind, object, policies, &operator.site(), operator))
     };
@@ -141,9 +139,7 @@ async fn follow(
                     let plural = &resource.plural;
                     lock(seen).refused = Some(format!("cannot list and watch {plural}: {message}"));
                 }
-                if repeats.is_news(&message) {
-                    warn!(resource = resource.plural, error = message, "Watch failed; trying again");
-                }
+                warn!(resource = resource.plural, error = message, "Watch failed; trying again");
             }
         }
     }

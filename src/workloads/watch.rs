@@ -6,7 +6,6 @@ use crate::api::code::Code;
 use crate::cluster::client::{CallError, Progress, call, is_not_found, is_refused, seconds, watched, why};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
-use crate::telemetry::Repeats;
 use crate::workload::{Kind, Workload};
 use futures::{TryStreamExt, pin_mut};
 use kube::Api;
@@ -33,8 +32,8 @@ pub async fn follow(
     let settings = if kind.is_in_table() { settings } else { settings.timeout(of_custom_resources) };
     let events = watched(&api, &settings, timing);
     pin_mut!(events);
-    let (mut repeats, refusals) = (Repeats::default(), Refusals::default());
-    let mut watch = Watch { workloads, kind, resource, listing: None, waiting: HashSet::new(), refusals };
+    let mut watch =
+        Watch { workloads, kind, resource, listing: None, waiting: HashSet::new(), refusals: Refusals::default() };
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
@@ -47,9 +46,7 @@ pub async fn follow(
             Ok(None) => return,
             Err(error) => {
                 let message = why(&error);
-                if repeats.is_news(&message) {
-                    warn!(resource = kind.resource, error = message, "Watch failed; trying again");
-                }
+                warn!(resource = kind.resource, error = message, "Watch failed; trying again");
                 watch.failed(&error);
                 progress.send_if_modified(|progress| progress.fail(&error, message));
             }
@@ -178,6 +175,12 @@ pub async fn look_for_waiting(workloads: &Workloads, kind: &Arc<Kind>) -> Result
         warn!(resource = kind.resource, %error, "Cannot look whether objects still wait for us");
     }
     looked.map(|()| waiting)
+}
+
+/// Whether `error` of a list means that no object waits for us: without the right to read, or without the resource, the watch
+/// has not worked either.
+pub fn can_never_be_read(error: &CallError) -> bool {
+    matches!(error.code(), 403..=405)
 }
 
 /// Reads objects that seemed to wait, if after a while no event has shown them: the event is lost.

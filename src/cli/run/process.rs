@@ -17,7 +17,6 @@ use crate::operator::Operator;
 use crate::policy::Site;
 use crate::serving::{self, Health};
 use crate::survival;
-use crate::telemetry::Repeats;
 use crate::timing::Timing;
 use crate::workloads::Workloads;
 use crate::workloads::waiting::Waiting;
@@ -109,7 +108,7 @@ impl Process {
     pub(super) async fn run(mut self, mut signals: Signals) -> Result<End> {
         let mut term: Option<Term> = None;
         let mut role = Role::Follower;
-        let (since, mut looked, mut repeats) = (Instant::now(), false, Repeats::default());
+        let (since, mut looked) = (Instant::now(), false);
         loop {
             self.health.beat();
             match self.health.alive(self.lease.look()).await {
@@ -127,12 +126,7 @@ impl Process {
                         self.operator.site().operator_namespace
                     ));
                 }
-                Err(error) => {
-                    let error = error.to_string();
-                    if repeats.is_news(&error) {
-                        warn!(error, "Cannot look at the lease; going on as before");
-                    }
-                }
+                Err(error) => warn!(%error, "Cannot look at the lease; going on as before"),
             }
             self.operator.metrics.leader.set(i64::from(role == Role::Leader));
             match (role, &mut term) {

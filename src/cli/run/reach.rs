@@ -5,7 +5,6 @@ use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::cluster::servers::Servers;
-use crate::telemetry::Repeats;
 use crate::timing;
 use anyhow::{Result, anyhow};
 use kube::api::ListParams;
@@ -16,7 +15,6 @@ use tracing::warn;
 /// Waits for the server. Fails if waiting does not help.
 pub(super) async fn server(servers: &Servers, timing: &timing::Process) -> Result<Capabilities> {
     let since = Instant::now();
-    let mut repeats = Repeats::default();
     loop {
         let found = match servers.discover(|_| false).await {
             Ok(capabilities) => check_policies(&servers.client).await.map(|()| capabilities),
@@ -28,12 +26,7 @@ pub(super) async fn server(servers: &Servers, timing: &timing::Process) -> Resul
             Err(CallError::Refused(status)) if status.code == 403 && since.elapsed() > timing.rights => {
                 return Err(hopeless(&status));
             }
-            Err(error) => {
-                let error = error.to_string();
-                if repeats.is_news(&error) {
-                    warn!(error, "The API server does not answer; trying again");
-                }
-            }
+            Err(error) => warn!(%error, "The API server does not answer; trying again"),
         }
         tokio::time::sleep(timing.reach_pause).await;
     }

@@ -233,15 +233,11 @@ impl Controller {
         match report {
             Report::Registered(in_effect) => self.report_registered(slot, &in_effect),
             Report::NotInEffect(wanted, Unavailable { code, message }) => {
-                if self.registrations.is_news(slot, &message) {
-                    warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
-                }
+                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
                 self.operator.metrics.reconcile_errors.inc();
             }
             Report::KeptBefore(wanted, Unavailable { code, message }) => {
-                if self.registrations.is_news(slot, &message) {
-                    warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
-                }
+                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
                 self.operator.metrics.reconcile_errors.inc();
             }
             Report::Held(key, hold) => {
@@ -259,9 +255,7 @@ impl Controller {
                 }
             }
             Report::NotUnregistered(error) => {
-                if self.registrations.is_news(slot, &error) {
-                    warn!(policy, resource, error, "Could not be taken out; trying again");
-                }
+                warn!(policy, resource, error, "Could not be taken out; trying again");
                 self.operator.metrics.reconcile_errors.inc();
             }
         }

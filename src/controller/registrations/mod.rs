@@ -26,7 +26,6 @@ use crate::engine::registration::{self, Edition, RegistrationKey, Unverified, is
 use crate::engine::{self, Engine, EngineName, Unavailable};
 use crate::naming::{kind_of, own_name, policy_of};
 use crate::policy::Policy;
-use crate::telemetry::Repeats;
 use crate::timing;
 use crate::workload::Kind;
 use kube::runtime::watcher;
@@ -71,8 +70,6 @@ pub(super) struct Registrations {
     pub(super) unreadable: BTreeMap<&'static str, Unavailable>,
     /// Since when the server rejects a list that it once allowed. An API server that has just started knows no rights yet.
     pub(super) refused: BTreeMap<&'static str, Instant>,
-    /// What was logged of each that is not as it should be.
-    told: BTreeMap<Slot, Repeats>,
     /// Limits the number of registrations at the same time.
     room: Arc<Semaphore>,
 }
@@ -85,21 +82,14 @@ impl Default for Registrations {
             shared: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             refused: BTreeMap::new(),
-            told: BTreeMap::new(),
             room: Arc::new(Semaphore::new(REGISTERING)),
         }
     }
 }
 
 impl Registrations {
-    /// Whether to log `message` about `slot`.
-    fn is_news(&mut self, slot: &Slot, message: &str) -> bool {
-        self.told.entry(slot.clone()).or_default().is_news(message)
-    }
-
     fn forget(&mut self, slot: &Slot) {
         self.states.remove(slot);
-        self.told.remove(slot);
     }
 
     pub(super) fn of_policy(&self, name: &str) -> Option<&Registration> {

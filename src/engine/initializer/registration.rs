@@ -16,7 +16,7 @@ use crate::policy::Policy;
 use crate::timing::CREATE_LIMIT;
 use crate::workload::Kind;
 use crate::workloads::Workloads;
-use crate::workloads::watch::look_for_waiting;
+use crate::workloads::watch::{can_never_be_read, look_for_waiting};
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::Value;
@@ -166,11 +166,14 @@ pub async fn drain(workloads: &Workloads, kinds: &[Arc<Kind>]) {
     let (since, mut clean) = (Instant::now(), 0);
     let mut pauses = backoff(timing.first_drain_pause, timing.longest_drain_pause);
     while clean < 2 && since.elapsed() < CREATE_LIMIT {
-        let mut waiting = 0;
+        let (mut waiting, mut is_read) = (0, true);
         for kind in kinds {
-            waiting += look_for_waiting(workloads, kind).await.unwrap_or_default();
+            match look_for_waiting(workloads, kind).await {
+                Ok(found) => waiting += found,
+                Err(error) => is_read &= can_never_be_read(&error),
+            }
         }
-        if waiting == 0 {
+        if is_read && waiting == 0 {
             clean += 1;
         } else {
             clean = 0;

@@ -13,7 +13,6 @@ use crate::cluster::client::{CallError, call, chain};
 use crate::engine::Unavailable;
 use crate::metrics::Metrics;
 use crate::survival::lock;
-use crate::telemetry::Repeats;
 use crate::timing;
 use arc_swap::ArcSwapOption;
 use jiff::{SignedDuration, Timestamp};
@@ -98,8 +97,6 @@ pub struct Certificates {
     /// The stored leaf, and the time since which we know it.
     leaf: Mutex<Option<(String, Instant)>>,
     trouble: Mutex<Option<Unavailable>>,
-    /// What was logged when there was no new certificate.
-    unrefreshed: Mutex<Repeats>,
     changed: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
@@ -138,7 +135,6 @@ impl Certificates {
             published: Mutex::default(),
             leaf: Mutex::default(),
             trouble: Mutex::default(),
-            unrefreshed: Mutex::default(),
             changed: watch::Sender::new(()),
             metrics,
         }
@@ -211,9 +207,7 @@ impl Certificates {
         };
         let reason = found.as_ref().err().map(CertificateError::reason);
         lock(&self.trouble).clone_from(&reason);
-        if let Some(Unavailable { code, message }) = reason
-            && lock(&self.unrefreshed).is_news(&message)
-        {
+        if let Some(Unavailable { code, message }) = reason {
             match self.shown.load().is_some() {
                 true => warn!(%code, detail = message, "No new certificate; the last good one is shown"),
                 false => warn!(%code, detail = message, "No certificate; the webhook shows none"),

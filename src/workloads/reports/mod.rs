@@ -15,7 +15,6 @@ use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies::Snapshot;
-use crate::telemetry::Repeats;
 use crate::timing;
 use crate::workload::{Kind, Workload};
 use clap::ValueEnum;
@@ -104,15 +103,12 @@ pub async fn keep(workloads: &Workloads, form: Form) {
         is_served: false,
         places: BTreeMap::new(),
     };
-    let mut repeats = Repeats::default();
     keeper.wait_for_counts().await;
     loop {
         let pause = match keeper.turn().await {
             Ok(requests) => timing.report_pause * requests.max(1),
             Err(message) => {
-                if repeats.is_news(&message) {
-                    warn!(error = message, "Cannot write reports; trying again");
-                }
+                warn!(error = message, "Cannot write reports; trying again");
                 timing.report_again
             }
         };

@@ -21,7 +21,6 @@ use crate::engine::revision_of;
 use crate::engine::webhook;
 use crate::operator::Operator;
 use crate::review::author::{NAME, RIGHTS, probe, probed, render};
-use crate::telemetry::Repeats;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Api;
@@ -65,13 +64,11 @@ fn resource(capabilities: &Capabilities) -> Option<ApiResource> {
 
 /// Takes away what was registered while the flag was set.
 async fn forgo(operator: &Operator) {
-    let mut remains = Repeats::default();
     while let Some(resource) = resource(&operator.capabilities()) {
         match registration::remove(&operator.client, &resource, NAME).await {
             Ok(()) => return,
             // What we may not see, we have not made.
             Err(error) if error.code() == 403 => return debug!(%error, "Cannot see whether authors are judged"),
-            Err(error) if !remains.is_news(&error.to_string()) => {}
             Err(error) => warn!(%error, name = NAME, "Cannot be taken out; trying again"),
         }
         tokio::time::sleep(operator.timing.controller.retry).await;
@@ -88,8 +85,6 @@ struct Keeper<'a> {
     /// It is new, and no trial has shown it yet.
     is_doubtful: bool,
     retry_at: Option<Instant>,
-    /// What was logged when it was not in effect, or could not be taken out.
-    told: Repeats,
 }
 
 /// Why a registration is not in effect, and what is still.
@@ -98,16 +93,7 @@ type Failure = (Unavailable, Option<InEffect>);
 impl<'a> Keeper<'a> {
     fn new(operator: &'a Operator, settings: &'a Settings, resource: ApiResource) -> Self {
         let (stored, state) = (Mirror::default(), Registration::default());
-        Self {
-            operator,
-            settings,
-            resource,
-            stored,
-            state,
-            is_doubtful: false,
-            retry_at: None,
-            told: Repeats::default(),
-        }
+        Self { operator, settings, resource, stored, state, is_doubtful: false, retry_at: None }
     }
 
     /// Keeps the registration until the server serves it otherwise.
@@ -225,7 +211,6 @@ impl<'a> Keeper<'a> {
                 warn!(name = NAME, until = %hold, code = %Code::RemovedByHand, "The registration was removed by hand; it is not made again before");
             }
             Report::Edited(..) => info!(name = NAME, "The registration was edited; repairing it"),
-            Report::NotUnregistered(error) if !self.told.is_news(&error) => {}
             Report::NotUnregistered(error) => warn!(name = NAME, error, "Cannot be taken out; trying again"),
         }
     }
@@ -234,9 +219,7 @@ impl<'a> Keeper<'a> {
         self.retry_at = Some(Instant::now() + self.operator.timing.controller.retry);
         self.operator.metrics.reconcile_errors.inc();
         let (code, message, is_registered) = (reason.code, &reason.message, self.is_registered());
-        if self.told.is_news(message) {
-            warn!(%code, message, is_registered, "The authors of policies are not judged as they should be; trying again");
-        }
+        warn!(%code, message, is_registered, "The authors of policies are not judged as they should be; trying again");
     }
 
     /// Tells those who keep the certificate that nothing of ours that is registered here trusts less than `reach` says, if that is so.
