@@ -10,6 +10,7 @@ use crate::revision::{Content, Revision};
 use crate::steps::Reached;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -103,9 +104,11 @@ impl Revisions {
             self.patch(&policy.name, &name, json!({ "revision": number, "metadata": { "annotations": annotations } }))
                 .await?;
         } else {
-            let object =
-                serde_json::from_value(object(policy, &content, &name, number, &annotations)).expect("it is an object");
-            match call(self.api::<DynamicObject>().create(&PostParams::default(), &object)).await {
+            let body = as_go_writes(&object(policy, &content, &name, number, &annotations));
+            let request = Request::new(self.api::<DynamicObject>().resource_url())
+                .create(&PostParams::default(), body)
+                .expect("it is a request");
+            match call(self.client.request::<DynamicObject>(request)).await {
                 Ok(stored) => self.note(&policy.name, &stored),
                 // Another leader was faster.
                 Err(error) if error.code() == 409 => self.read().await?,
@@ -183,6 +186,17 @@ impl Revisions {
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.by_policy.retain(|policy, _| exists(policy));
     }
+}
+
+/// `object` as JSON, with the escapes that Go's `encoding/json` writes.
+///
+/// The server stores `data` of a ControllerRevision as bytes, which never may change, and each patch of the object writes them
+/// again.
+fn as_go_writes(object: &Value) -> Vec<u8> {
+    // JSON has these characters only in strings.
+    let escapes =
+        [('&', r"\u0026"), ('<', r"\u003c"), ('>', r"\u003e"), ('\u{2028}', r"\u2028"), ('\u{2029}', r"\u2029")];
+    escapes.iter().fold(object.to_string(), |json, (character, escape)| json.replace(*character, escape)).into_bytes()
 }
 
 fn object(policy: &Policy, content: &Content, name: &str, number: i64, annotations: &Value) -> Value {

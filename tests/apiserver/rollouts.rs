@@ -128,7 +128,8 @@ pub(crate) fn rolling(image: &str, rolling_update: Value) -> Value {
     let mut spec = json!({
         "updateStrategy": { "type": "RollingUpdate" },
         "template": {
-            "containers": [{ "name": "envoy", "image": image }],
+            // All that the server escapes where we do not, and the other way round.
+            "containers": [{ "name": "envoy", "image": image, "args": ["a && b < c > d / \u{2028}\u{2029}é\u{7f}\u{1}\""] }],
             "metadata": { "labels": { "mesh": image.replace(':', "-") } },
         },
     });
