@@ -12,8 +12,8 @@ source "$here/support.sh"
 for file in "$here"/checks/*.sh; do source "$file"; done
 SCPOL=${SCPOL:-target/debug/scpol}
 
-short=(sidecar_runs job_ends job_with_plain_sidecar startup_order rolling_restart leader_deleted)
-long=("${short[@]}" rolled_out_in_place not_injected drained leader_killed answering_killed leader_frozen answering_frozen samples share_a_volume config_map planted)
+short=(sidecar_runs job_ends job_with_plain_sidecar startup_order rolling_restart leader_deleted rolled_out_in_place)
+long=("${short[@]}" not_injected drained leader_killed answering_killed leader_frozen answering_frozen samples share_a_volume config_map planted)
 
 check() { # name
     local began=$SECONDS
@@ -26,6 +26,7 @@ explain() {
     ((code)) || return 0
     echo "node: FAILED: ${FUNCNAME[*]:1}"
     kubectl get pods --all-namespaces -o wide || true
+    kubectl get scpol -o 'jsonpath={range .items[*]}{.metadata.name}{"\n"}{range .status.conditions[*]}  {.type}={.status} {.reason}: {.message}{"\n"}{end}{end}' || true
     kubectl get events --all-namespaces --sort-by=.metadata.creationTimestamp | tail -n 15 || true
     kubectl -n scpol-system logs -l app.kubernetes.io/name=scpol --tail=15 --prefix || true
 } >&2
