@@ -3,6 +3,9 @@
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
+use crate::rollout::plan::Done;
+#[cfg(target_os = "linux")]
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{
     Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
@@ -26,6 +29,7 @@ pub struct Metrics {
     pub resource_policies: Replaced<2>,
     rollout_evictions: IntCounterVec,
     rollout_in_place: IntCounterVec,
+    rollout_templates: IntCounterVec,
     /// Workloads of a rollout, by policy: those that have the update revision.
     pub rollout_updated: Replaced<1>,
     /// The same, that are still to be updated.
@@ -56,6 +60,8 @@ impl Metrics {
     /// A new set of registered metrics.
     pub fn new() -> Self {
         let registry = Registry::new();
+        #[cfg(target_os = "linux")]
+        registry.register(Box::new(ProcessCollector::for_self())).expect("each name is registered once");
         let counter = |name, help| register(&registry, IntCounter::new(name, help));
         let counters =
             |name, help, labels: &[&str]| register(&registry, IntCounterVec::new(Opts::new(name, help), labels));
@@ -79,7 +85,7 @@ impl Metrics {
             )),
             policy_workloads: Replaced::new(gauges(
                 "scpol_policy_workloads",
-                "Stored workloads that a policy matches, by state: injected, outdated, missed.",
+                "Workloads that a policy matches, by state: injected, outdated, missed, failed, pending.",
                 &["policy", "state"],
             )),
             namespace_workloads: Replaced::new(gauges(
@@ -95,7 +101,12 @@ impl Metrics {
             rollout_evictions: counters("scpol_rollout_evictions_total", "Pods evicted by rollouts.", &["policy"]),
             rollout_in_place: counters(
                 "scpol_rollout_in_place_total",
-                "Workloads and running pods patched by rollouts.",
+                "Running pods patched by rollouts.",
+                &["policy"],
+            ),
+            rollout_templates: counters(
+                "scpol_rollout_templates_total",
+                "Pod templates of workloads patched by rollouts.",
                 &["policy"],
             ),
             rollout_updated: Replaced::new(gauges(
@@ -144,14 +155,18 @@ impl Metrics {
 
     /// Shows the counters of rollouts for `policy`, from 0 on.
     pub fn rolls(&self, policy: &str) {
-        for counter in [&self.rollout_evictions, &self.rollout_in_place] {
+        for counter in [&self.rollout_evictions, &self.rollout_in_place, &self.rollout_templates] {
             counter.with_label_values(&[policy]);
         }
     }
 
     /// Counts a write of a rollout.
-    pub fn rolled_out(&self, policy: &str, is_eviction: bool) {
-        let counter = if is_eviction { &self.rollout_evictions } else { &self.rollout_in_place };
+    pub fn rolled_out(&self, policy: &str, done: Done, is_pod: bool) {
+        let counter = match done {
+            Done::Evicted => &self.rollout_evictions,
+            Done::Patched(_) if is_pod => &self.rollout_in_place,
+            Done::Patched(_) => &self.rollout_templates,
+        };
         counter.with_label_values(&[policy]).inc();
     }
 
@@ -263,7 +278,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(r#"scpol_api_requests_total{code="0",verb="patch"} 1"#), "{text}");
-        assert!(text.contains("scpol_build_info"), "{text}");
+        assert!(text.contains("scpol_build_info") && text.contains("process_resident_memory_bytes"), "{text}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::rollout;
 use crate::workloads::census::Counts;
 use crate::workloads::starts::{self, Starts};
-use crate::workloads::waiting::Waiting;
+use crate::workloads::waiting::{Pending, Waiting};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -268,7 +268,7 @@ impl Controller {
             sums.iter().map(|(container, sum)| ([policy.to_string(), container.clone()], sum.pods as i64))
         });
         metrics.not_starting.set(stuck.collect());
-        self.gauge_workloads();
+        self.gauge_workloads(&pending);
         metrics.resource_policies.set(self.policies_by_engine());
         let rollouts = self.settings.rollouts.all();
         let rolling = || rollouts.iter().filter(|(_, state)| state.progress.is_some());
@@ -297,12 +297,19 @@ impl Controller {
     }
 
     /// Sets the gauges of stored workloads. A policy without a match has zeros, so that its series do not begin with the first.
-    fn gauge_workloads(&self) {
+    fn gauge_workloads(&self, pending: &Pending) {
         let metrics = &self.operator.metrics;
         let states =
             |counts: Counts| [("injected", counts.injected), ("outdated", counts.outdated), ("missed", counts.missed)];
         let policies = self.statuses.policies.keys().flat_map(|policy| {
-            states(self.counts(policy)).map(|(state, count)| ([policy.clone(), state.to_owned()], count))
+            let counts = self.counts(policy);
+            // Each workload has one state, so that they can be added up.
+            let failed = self.workloads.ledger(|ledger| ledger.missed(policy)).min(counts.missed);
+            let others = [("failed", failed), ("pending", pending.by_policy.get(policy).copied().unwrap_or_default())];
+            states(Counts { missed: counts.missed - failed, ..counts })
+                .into_iter()
+                .chain(others)
+                .map(|(state, count)| ([policy.clone(), state.to_owned()], count))
         });
         metrics.policy_workloads.set(policies.collect());
         let by_namespace = self.workloads.census(|census| census.by_namespace());

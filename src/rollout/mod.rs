@@ -470,7 +470,7 @@ impl Roller<'_> {
         for (object, member, acted) in done {
             match acted {
                 Acted::Done(done) => {
-                    metrics.rolled_out(&policy.name, matches!(done, plan::Done::Evicted));
+                    metrics.rolled_out(&policy.name, done, object.kind.is_pod());
                     known.rolling.touched(&object, &member, done, Timestamp::now());
                 }
                 Acted::NotNeeded | Acted::Changed => {}

@@ -359,7 +359,7 @@ async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()
 
 async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_back() -> Result<()> {
     let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol-initializer";
@@ -374,6 +374,10 @@ async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_b
     let degraded = wait_condition(&world.cluster, "envoy", "Degraded", "True", "MissingRight").await?;
     assert!(degraded["message"].as_str().unwrap_or_default().contains("SCP0304"), "{degraded}");
     world.status("envoy", "pending", 1).await?;
+    within(LIMIT, "the metrics tell that it waits", || async {
+        Ok(operator.metric(r#"scpol_policy_workloads{policy="envoy",state="pending"}"#).await? == 1.0)
+    })
+    .await?;
     world.status("envoy", "matched", 0).await?;
     world.patch(role, &json!([{ "op": "replace", "path": "/rules", "value": rules }])).await?;
     assert_eq!(containers(&world.initialized(&path("web")).await?), ["app", "envoy"]);

@@ -103,14 +103,17 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     assert_eq!(containers(&world.create_promptly(PODS, &own).await?), ["app", "envoy"]);
     assert_eq!(world.events("own").await?, Vec::<String>::new());
 
-    over_the_quota_a_pod_comes_without_its_sidecar_or_not_at_all(&world).await?;
+    over_the_quota_a_pod_comes_without_its_sidecar_or_not_at_all(&world, &operator).await?;
     while_its_account_is_gone_a_pod_is_not_even_let_go(&world, &operator).await?;
     operator.kill().await?;
     without_an_operator_its_own_pods_wait_until_somebody_breaks_the_glass(&world).await
 }
 
 /// Row 15: a pod exceeds the quota only with its sidecar.
-async fn over_the_quota_a_pod_comes_without_its_sidecar_or_not_at_all(world: &World) -> Result<()> {
+async fn over_the_quota_a_pod_comes_without_its_sidecar_or_not_at_all(
+    world: &World,
+    operator: &Operator,
+) -> Result<()> {
     let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few" }, "spec": { "hard": { "requests.cpu": "900m" } } });
     request(&world.admin, "POST", "/api/v1/namespaces/default/resourcequotas", &quota).await?;
     let used = json!([{ "op": "add", "path": "/status", "value": { "hard": { "requests.cpu": "900m" }, "used": { "requests.cpu": "550m" } } }]);
@@ -119,6 +122,10 @@ async fn over_the_quota_a_pod_comes_without_its_sidecar_or_not_at_all(world: &Wo
     assert_eq!(containers(&created), ["app"]);
     world.event("second", "SidecarInjectionFailed: SCP0205: ").await?;
     world.status("envoy", "failed", 1).await?;
+    for (state, count) in [("failed", 1.0), ("missed", 0.0), ("pending", 0.0)] {
+        let series = format!(r#"scpol_policy_workloads{{policy="envoy",state="{state}"}}"#);
+        assert_eq!(operator.metric(&series).await?, count, "{state}: it is counted once");
+    }
     world.edit_policy("envoy", json!({ "failurePolicy": "Fail" })).await?;
     within(LIMIT, "the create is refused with the reason", || async {
         match world.create(PODS, &pod("third")).await {
@@ -140,9 +147,9 @@ async fn while_its_account_is_gone_a_pod_is_not_even_let_go(world: &World, opera
     wait_condition(&world.cluster, "envoy", "Degraded", "True", "AdmissionDenied").await?;
     // The account returns in a pause between two tries. Within a try, the injection would be rejected but not the
     // release.
-    let refusals = || operator.log().matches("refuses to let the object go").count();
-    let so_far = refusals();
-    within(LIMIT, "it is tried again", || async { Ok(refusals() > so_far) }).await?;
+    let refusals = || operator.metric(r#"scpol_api_requests_total{code="403",verb="patch"}"#);
+    let so_far = refusals().await?;
+    within(LIMIT, "it is tried again", || async { Ok(refusals().await? > so_far) }).await?;
     service_account(world, "default").await?;
     assert_eq!(containers(&world.initialized(&format!("{PODS}/waits")).await?), ["app", "envoy"]);
     Ok(())

@@ -220,7 +220,7 @@ async fn by_default_nothing_that_exists_is_touched_and_revisions_are_kept() -> R
 async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_users_changes() -> Result<()> {
     for version in [Version::NEWEST, Version::V1_13] {
         let world = world(version).await?;
-        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
         let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(300));
         // It exists before the policy.
         let mut missed = deployment("missed");
@@ -254,6 +254,9 @@ async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_u
         for name in ["a", "b", "c"] {
             world.patched(name, if version.has_initializers() { 2 } else { 1 }).await?;
         }
+        let wrote = |metric: &str| format!(r#"scpol_rollout_{metric}_total{{policy="envoy"}}"#);
+        assert_eq!(operator.metric(&wrote("templates")).await?, 5.0, "{version:?}");
+        assert_eq!(operator.metric(&wrote("in_place")).await?, 0.0, "{version:?}");
         let status = status(&world, "envoy").await?;
         let told =
             ["matched", "injected", "outdated", "updated", "ready"].map(|field| status[field].as_i64().unwrap_or(-1));
@@ -329,10 +332,10 @@ async fn content_that_somebody_edited_is_left_and_named() -> Result<()> {
 async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(2)).await?;
     grant(&world).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
     let mut spec = rolling("envoy:1", json!({ "maxUnavailable": 1 }));
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
-    spec["template"].as_object_mut().map(|template| template.remove("metadata"));
+    spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
     world.policy("envoy", spec).await?;
     in_force(&world.cluster, "envoy").await?;
     let mut web = deployment("web");
@@ -390,6 +393,10 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     wait("all pods have the variable", &|pod| pod["spec"]["containers"][1]["env"][0]["name"] == "A").await?;
     wait_progress(&world, "envoy", "Complete").await?;
     assert!(uids(&pods().await?).is_disjoint(&before), "each pod was made anew");
+    for (metric, count) in [("in_place", 3.0), ("evictions", 3.0), ("templates", 0.0)] {
+        let metric = format!(r#"scpol_rollout_{metric}_total{{policy="envoy"}}"#);
+        assert_eq!(operator.metric(&metric).await?, count, "{metric}");
+    }
 
     // A naked pod is never evicted.
     let mut naked = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "naked" }, "spec": pod_template("naked")["spec"] });
