@@ -216,6 +216,7 @@ impl Controller {
             updated: rolls.then_some(updated),
             ready: rolls.then_some(ready),
             halted: rollout.is_halted,
+            restarted_at: rollout.restarted.map(|time| time.to_string()),
             failed: failed.min(counts.missed),
             pending: self.statuses.pending.get(name).copied().unwrap_or_default(),
             failures,

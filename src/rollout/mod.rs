@@ -59,6 +59,8 @@ pub struct State {
     /// None if the policy does not roll.
     pub progress: Option<Progress>,
     pub is_halted: bool,
+    /// The time of the last `scpol rollout restart` that it follows.
+    pub restarted: Option<Timestamp>,
     pub look: Look,
 }
 
@@ -202,6 +204,7 @@ impl Roller<'_> {
             known.state = State::default();
             return;
         };
+        known.state.restarted = stored.restarted;
         self.roll(policy, stored, &settings).await;
     }
 

@@ -2,8 +2,8 @@
 
 use crate::commands::scpol;
 use crate::rollouts::{Controllers, image_of, rolling, wait_images, wait_progress, world};
-use crate::support::{LIMIT, Operator, in_force, policies, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, sidecar};
+use crate::support::{LIMIT, Operator, file, in_force, policies, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::Version;
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ crate::tests![
     a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands,
     a_plan_works_before_the_switch_is_turned_and_for_a_file_that_is_not_applied,
     a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays,
+    who_may_read_less_is_told_less_and_which_right_is_missing,
 ];
 
 /// Runs `scpol rollout` with `arguments`, which must end with exit code `code`.
@@ -41,8 +42,8 @@ async fn edit_image(world: &World, image: &str) -> Result<()> {
 async fn a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands() -> Result<()> {
     let world = world(Version::NEWEST).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
-    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(100));
-    let mut spec = rolling("envoy:1", json!({}));
+    let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(100));
+    let mut spec = rolling("envoy:1", json!({ "progressDeadlineSeconds": 5 }));
     spec["template"].as_object_mut().map(|template| template.remove("metadata"));
     world.policy("envoy", spec).await?;
     in_force(&world.cluster, "envoy").await?;
@@ -104,18 +105,22 @@ async fn a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands() -
         assert_eq!(image_of(&object, "envoy"), "envoy:2", "{name}");
     }
 
-    // Everything anew.
+    // Everything anew. Creation times are in whole seconds.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     rollout(&world, &["restart", "envoy"], 0).await?;
-    within(LIMIT, "both are made anew", || async {
-        let mut restarted = 0;
-        for name in ["a", "b"] {
-            let object = world.get(&path(name)).await?.context("it is there")?;
-            let annotations = &object["spec"]["template"]["metadata"]["annotations"];
-            restarted += usize::from(!annotations["kubectl.kubernetes.io/restartedAt"].is_null());
-        }
-        Ok(restarted == 2)
-    })
-    .await?;
+    let said = rollout(&world, &["status", "envoy", "-w"], 0).await?;
+    for name in ["a", "b"] {
+        let object = world.get(&path(name)).await?.context("it is there")?;
+        let annotations = &object["spec"]["template"]["metadata"]["annotations"];
+        ensure!(!annotations["kubectl.kubernetes.io/restartedAt"].is_null(), "{name} was not made anew: {said}");
+    }
+
+    // Who waits for the end is told of a failure.
+    controllers.stick("a");
+    edit_image(&world, "envoy:bad").await?;
+    let said = rollout(&world, &["status", "envoy", "-w"], 1).await?;
+    let last = said.lines().last().unwrap_or_default();
+    ensure!(last.contains(": Halted: SCP0403") && last.contains("deployments.apps default/a"), "{said}");
     drop(operator);
     ensure!(rollout(&world, &["status", "envo"], 2).await?.contains("did you mean `envoy`?"));
     Ok(())
@@ -225,5 +230,45 @@ async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays()
     let edited = world.get(&path("edited")).await?.context("it is there")?;
     assert_eq!(containers(&edited), ["app"]);
     ensure!(rollout(&world, &["remove", "envoy", "--yes"], 0).await?.contains("No pod template has content of envoy"));
+    Ok(())
+}
+
+async fn who_may_read_less_is_told_less_and_which_right_is_missing() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    world.cluster.apply_file(&file("config/rbac/users.yaml")).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", rolling("envoy:1", json!({}))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    let bind = async |name: &str, role: &str, user: &str| {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
+        });
+        let all = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        request(&world.admin, "POST", all, &binding).await.map(drop)
+    };
+    let said = rollout(&world, &["status", "envoy", "--as=nobody"], 2).await?;
+    ensure!(said.contains(r#"User "nobody" cannot get resource "sidecarpolicies""#), "{said}");
+
+    bind("reads-policies", "scpol-view", "reader").await?;
+    within(LIMIT, "the right is known", || async {
+        let (code, _) = scpol(&world.cluster, &["rollout", "status", "envoy", "--as=reader"]).await?;
+        Ok(code == 0)
+    })
+    .await?;
+    let said = rollout(&world, &["status", "envoy", "--as=reader"], 0).await?;
+    ensure!(said.contains("revisions have no numbers here") && said.contains("controllerrevisions"), "{said}");
+    for command in ["history", "undo"] {
+        let said = rollout(&world, &[command, "envoy", "--as=reader"], 2).await?;
+        ensure!(said.contains(r#"cannot list resource "controllerrevisions""#), "{command}: {said}");
+    }
+    for command in ["pause", "resume", "restart"] {
+        let said = rollout(&world, &[command, "envoy", "--as=reader"], 2).await?;
+        ensure!(said.contains(r#"cannot patch resource "sidecarpolicies""#), "{command}: {said}");
+    }
+    let said = rollout(&world, &["plan", "envoy", "--as=reader"], 2).await?;
+    ensure!(said.contains("cannot list"), "{said}");
     Ok(())
 }

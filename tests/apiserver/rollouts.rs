@@ -3,6 +3,8 @@
 //! Servers without controllers have their part played by [`Controllers`], which says how many pods of a workload are available. So a
 //! test decides what becomes ready, and when.
 
+use crate::commands::scpol;
+use crate::rights::{WORKLOADS, workload};
 use crate::support::{LIMIT, Operator, file, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar};
 use anyhow::{Context, Result, ensure};
@@ -26,6 +28,8 @@ crate::tests![
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_initializers_and_webhook_of_1_13,
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_current_engines,
     a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back,
+    every_kind_with_a_template_follows_and_what_ends_by_itself_never,
+    pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds,
 ];
 
 /// Locks `mutex`, also after a panic of another test thread.
@@ -35,13 +39,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 const REVISIONS: &str = "/apis/apps/v1/namespaces/scpol-system/controllerrevisions";
 
-/// Plays the Deployment controller: makes every Deployment available some time after each change of its spec, except those that must
-/// not become so.
+/// The resources of `apps/v1` whose controllers are played.
+const PLAYED: [&str; 3] = ["deployments", "statefulsets", "daemonsets"];
+
+/// Plays the controllers of Deployments, StatefulSets and DaemonSets: makes each available some time after each change of its spec, except those
+/// that must not become so.
 pub(crate) struct Controllers {
     task: JoinHandle<()>,
-    /// The names of Deployments that never become available.
+    /// The names of those that never become available.
     stuck: Arc<Mutex<BTreeSet<String>>>,
-    /// The most Deployments that were not available at one time.
+    /// The most that were not available at one time.
     most: Arc<AtomicUsize>,
 }
 
@@ -53,14 +60,20 @@ impl Controllers {
             let mut due: BTreeMap<String, std::time::Instant> = BTreeMap::new();
             loop {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                let Ok(list) = request(&client, "GET", "/apis/apps/v1/deployments", &Value::Null).await else {
-                    continue;
-                };
-                let items = list["items"].as_array().cloned().unwrap_or_default();
+                let mut items = Vec::new();
+                for resource in PLAYED {
+                    let Ok(list) = request(&client, "GET", &format!("/apis/apps/v1/{resource}"), &Value::Null).await
+                    else {
+                        continue;
+                    };
+                    let found = list["items"].as_array().cloned().unwrap_or_default();
+                    items.extend(found.into_iter().map(|item| (resource, item)));
+                }
                 let mut unavailable = 0;
-                for item in items {
+                for (resource, item) in items {
                     let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
-                    let (name, place) = (text("name"), path_in(&text("namespace"), &text("name")));
+                    let (namespace, name) = (text("namespace"), text("name"));
+                    let place = format!("/apis/apps/v1/namespaces/{namespace}/{resource}/{name}");
                     let generation = &item["metadata"]["generation"];
                     if item["status"]["observedGeneration"] == *generation {
                         due.remove(&place);
@@ -73,10 +86,16 @@ impl Controllers {
                         continue;
                     }
                     let replicas = item["spec"]["replicas"].clone();
-                    let status = json!({
-                        "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
-                        "readyReplicas": replicas, "availableReplicas": replicas,
-                    });
+                    let status = match resource {
+                        "daemonsets" => json!({
+                            "observedGeneration": generation, "currentNumberScheduled": 1, "numberMisscheduled": 0,
+                            "desiredNumberScheduled": 1, "numberReady": 1, "updatedNumberScheduled": 1, "numberAvailable": 1,
+                        }),
+                        _ => json!({
+                            "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas,
+                            "readyReplicas": replicas, "availableReplicas": replicas,
+                        }),
+                    };
                     let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
                     if let Err(error) = request(&client, "PATCH", &format!("{place}/status"), &patch).await {
                         eprintln!("the status of {name} cannot be set: {error}");
@@ -88,7 +107,17 @@ impl Controllers {
         Self { task, stuck, most }
     }
 
-    /// The most Deployments that were not available at one time since the last call.
+    /// From now on that Deployment does not become available.
+    pub(crate) fn stick(&self, name: &str) {
+        lock(&self.stuck).insert(name.to_owned());
+    }
+
+    /// Everything becomes available again. Returns whether something did not.
+    pub(crate) fn unstick(&self) -> bool {
+        !std::mem::take(&mut *lock(&self.stuck)).is_empty()
+    }
+
+    /// The most that were not available at one time since the last call.
     fn take_most(&self) -> usize {
         self.most.swap(0, Ordering::Relaxed)
     }
@@ -276,7 +305,7 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
     wait_progress(&world, "envoy", "Complete").await?;
-    lock(&controllers.stuck).insert("a".into());
+    controllers.stick("a");
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:bad" }] } }))
         .await?;
@@ -294,7 +323,7 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
         assert_eq!(image_of(&stored, "envoy"), image, "{name}");
     }
     wait_progress(&world, "envoy", "Halted").await?;
-    lock(&controllers.stuck).clear();
+    controllers.unstick();
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:3" }] } }))
         .await?;
@@ -562,8 +591,8 @@ async fn a_canary(version: Version, engine: &str) -> Result<()> {
     within(LIMIT, "one is updated", || async { Ok(status(&world, "envoy").await?["updated"] == 1) }).await?;
     let status = status(&world, "envoy").await?;
     assert_ne!(status["currentRevision"], status["updateRevision"], "{status}");
-    let now = json!({ "metadata": { "annotations": { "scpol.dev/resumedAt": jiff::Timestamp::now().to_string() } } });
-    policies(&world.cluster).patch("envoy", &Default::default(), &kube::api::Patch::Merge(now)).await?;
+    let (code, said) = scpol(&world.cluster, &["rollout", "resume", "envoy"]).await?;
+    assert_eq!((code, said.as_str()), (0, "sidecarpolicy.scpol.dev/envoy resumed\n"), "{engine}");
     within(LIMIT, "all have it", || async { Ok(image_in(&world, "shop", "web").await? == "envoy:2") }).await?;
     wait_progress(&world, "envoy", "Complete").await?;
     for namespace in ["canary", "shop", "late"] {
@@ -584,7 +613,14 @@ async fn while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_o
 }
 
 async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
+    for version in [Version::NEWEST, Version::V1_13] {
+        a_bad_image(version).await.with_context(|| format!("{version:?}"))?;
+    }
+    Ok(())
+}
+
+async fn a_bad_image(version: Version) -> Result<()> {
+    let world = world(version).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["canary", "shop"]).await?;
@@ -595,18 +631,18 @@ async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> 
         create_in(&world, namespace, name).await?;
     }
     wait_progress(&world, "envoy", "Complete").await?;
-    lock(&controllers.stuck).insert("bad".into());
+    controllers.stick("bad");
     let edit = |image: &str| json!({ "template": rolling(image, Value::Null)["template"] });
     world.edit_policy("envoy", edit("envoy:bad")).await?;
     wait_progress(&world, "envoy", "Halted").await?;
     assert_eq!(image_in(&world, "canary", "bad").await?, "envoy:bad");
     assert_eq!(
-        (image_in(&world, "shop", "web").await?, new_in(&world.creator, Version::NEWEST, "shop").await?),
+        (image_in(&world, "shop", "web").await?, new_in(&world.creator, version, "shop").await?),
         ("envoy:1".into(), "envoy:1".into())
     );
-    // An edit back is a rollout of its own, and brings back what had the bad image.
-    lock(&controllers.stuck).clear();
-    world.edit_policy("envoy", edit("envoy:1")).await?;
+    controllers.unstick();
+    let (code, said) = scpol(&world.cluster, &["rollout", "undo", "envoy"]).await?;
+    assert_eq!((code, said.as_str()), (0, "sidecarpolicy.scpol.dev/envoy rolled back to revision 1\n"));
     within(LIMIT, "it is back", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:1") }).await?;
     wait_progress(&world, "envoy", "Complete").await?;
 
@@ -614,12 +650,12 @@ async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> 
     let undo = json!({ "updateStrategy": { "rollingUpdate": { "onFailure": "Undo" } } });
     world.edit_policy("envoy", undo).await?;
     wait_progress(&world, "envoy", "Complete").await?;
-    lock(&controllers.stuck).insert("bad".into());
+    controllers.stick("bad");
     world.edit_policy("envoy", edit("envoy:bad")).await?;
     within(LIMIT, "it has the bad image", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:bad") })
         .await?;
     within(LIMIT, "it is halted", || async { Ok(status(&world, "envoy").await?["halted"] == true) }).await?;
-    lock(&controllers.stuck).clear();
+    controllers.unstick();
     within(LIMIT, "it is back by itself", || async { Ok(image_in(&world, "canary", "bad").await? == "envoy:1") })
         .await?;
     let message = Mutex::new(String::new());
@@ -631,8 +667,148 @@ async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> 
     .await
     .with_context(|| lock(&message).clone())?;
     for namespace in ["canary", "shop"] {
-        assert_eq!(new_in(&world.creator, Version::NEWEST, namespace).await?, "envoy:1", "{namespace}");
+        assert_eq!(new_in(&world.creator, version, namespace).await?, "envoy:1", "{namespace}");
     }
     assert_eq!(image_in(&world, "canary", "good").await?, "envoy:1");
+    Ok(())
+}
+
+async fn every_kind_with_a_template_follows_and_what_ends_by_itself_never() -> Result<()> {
+    for version in [Version::NEWEST, Version::V1_13] {
+        every_kind_follows(version).await.with_context(|| format!("{version:?}"))?;
+    }
+    Ok(())
+}
+
+async fn every_kind_follows(version: Version) -> Result<()> {
+    let world = world(version).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    let kinds: Vec<_> = WORKLOADS.iter().filter(|(_, resource, ..)| *resource != "pods").collect();
+    let targets: Vec<Value> =
+        kinds.iter().map(|(group, resource, ..)| json!({ "group": group, "resource": resource })).collect();
+    let mut spec = rolling("envoy:1", json!({ "maxUnavailable": "100%" }));
+    (spec["targets"], spec["jobs"]) = (json!(targets), json!("Inject"));
+    world.policy("envoy", spec).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let mut places = BTreeMap::new();
+    for (_, resource, kind, versions) in kinds {
+        let api = versions[usize::from(!version.has_initializers())];
+        let all = format!("/apis/{api}/namespaces/default/{resource}");
+        let created = world.create_promptly(&all, &workload(kind, api, "web", &json!({}))).await?;
+        assert_eq!(image_in_any(&created), "envoy:1", "{resource}");
+        places.insert(*resource, format!("{all}/web"));
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    world.edit_policy("envoy", json!({ "template": rolling("envoy:2", Value::Null)["template"] })).await?;
+    for (resource, place) in &places {
+        within(LIMIT, &format!("{resource} have it"), || async {
+            let stored = world.get(place).await?.context("it is there")?;
+            Ok(*resource == "jobs" || image_in_any(&stored) == "envoy:2")
+        })
+        .await?;
+    }
+    let message = wait_progress(&world, "envoy", "Complete").await?;
+    assert!(message.contains("4 of 4"), "{message}");
+    let job = world.get(&places["jobs"]).await?.context("it is there")?;
+    assert_eq!(image_in_any(&job), "envoy:1");
+    Ok(())
+}
+
+/// The image of the sidecar in an object of any kind. Where the pods end by themselves, it is a native one on current servers.
+fn image_in_any(object: &Value) -> &str {
+    let template = object.pointer("/spec/jobTemplate").unwrap_or(object).pointer("/spec/template/spec");
+    let lists = template.into_iter().flat_map(|spec| [&spec["initContainers"], &spec["containers"]]);
+    let mut items = lists.filter_map(Value::as_array).flatten();
+    items.find(|item| item["name"] == "envoy").and_then(|item| item["image"].as_str()).unwrap_or_default()
+}
+
+/// Plays the controller of the ReplicaSet `web`, and a kubelet: there is always one pod, and it is ready.
+async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result<()> {
+    for number in 0.. {
+        let mut pod = pod_template("web");
+        (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
+        let name = format!("web-{number}");
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": true }]);
+        pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
+        request(&creator, "POST", PODS, &pod).await?;
+        let place = format!("{PODS}/{name}");
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let Ok(stored) = request(&admin, "GET", &place, &Value::Null).await else { break };
+            let items = stored["spec"]["containers"].as_array().cloned().unwrap_or_default();
+            let containers: Vec<Value> = items
+                .iter()
+                .map(|item| {
+                    json!({ "name": item["name"], "image": item["image"], "imageID": "x", "ready": true, "restartCount": 0,
+                        "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } })
+                })
+                .collect();
+            if stored["status"]["containerStatuses"] == json!(containers) {
+                continue;
+            }
+            let status = json!({
+                "phase": "Running", "containerStatuses": containers,
+                "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::now().to_string() }],
+            });
+            let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
+            // The pod may be gone.
+            if let Err(error) = request(&admin, "PATCH", &format!("{place}/status"), &patch).await {
+                eprintln!("the status of {name} cannot be set: {error}");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
+    let world = world(Version::V1_13).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut spec = rolling("envoy:1", json!({}));
+    spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
+    spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
+    world.policy("envoy", spec).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let mut set = deployment("web");
+    set["kind"] = json!("ReplicaSet");
+    let set = world.create("/apis/apps/v1/namespaces/default/replicasets", &set).await?;
+    let uid = set["metadata"]["uid"].as_str().context("a uid")?.to_owned();
+    let controller = tokio::spawn(play_replica_set(world.creator.clone(), world.admin.clone(), uid));
+    let image = async |name: &str| -> Result<String> {
+        let stored = world.get(&format!("{PODS}/{name}")).await?;
+        Ok(stored.map(|pod| image_of(&pod, "envoy").to_owned()).unwrap_or_default())
+    };
+    within(LIMIT, "it has the sidecar", || async { Ok(image("web-0").await? == "envoy:1") }).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    let edit = |template: Value| json!({ "template": { "containers": [template] } });
+    world.edit_policy("envoy", edit(json!({ "name": "envoy", "image": "envoy:2" }))).await?;
+    within(LIMIT, "the pod has the new image", || async { Ok(image("web-0").await? == "envoy:2") }).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+
+    let budget = json!({
+        "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": { "name": "none" },
+        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "web" } } },
+    });
+    let budgets = "/apis/policy/v1beta1/namespaces/default/poddisruptionbudgets";
+    request(&world.admin, "POST", budgets, &budget).await?;
+    let env = json!([{ "name": "A", "value": "1" }]);
+    world.edit_policy("envoy", edit(json!({ "name": "envoy", "image": "envoy:3", "env": env }))).await?;
+    within(LIMIT, "the budget is named", || async {
+        let (reason, message) = progressing(&world, "envoy").await?;
+        Ok(reason == "RollingOut" && message.contains("SCP0415"))
+    })
+    .await?;
+    assert_eq!(image("web-0").await?, "envoy:2", "the budget holds");
+    world.delete(&format!("{budgets}/none")).await?;
+    within(LIMIT, "there is another pod", || async { Ok(image("web-1").await? == "envoy:3") }).await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    for (metric, count) in [("in_place", 1.0), ("evictions", 1.0), ("templates", 0.0)] {
+        let metric = format!(r#"scpol_rollout_{metric}_total{{policy="envoy"}}"#);
+        assert_eq!(operator.metric(&metric).await?, count, "{metric}");
+    }
+    ensure!(!controller.is_finished(), "{:?}", controller.await);
+    controller.abort();
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::revisions::Revisions;
 use super::{Revised, api, live, spec, switch_on};
+use crate::api::RESTARTED_AT_KEY;
 use crate::api::v1alpha1::Mode;
 use crate::cli::End;
 use crate::cli::output::{Printing, Screen, remark};
@@ -13,6 +14,7 @@ use crate::timing::Timing;
 use anyhow::{Result, bail};
 use clap::Args;
 use futures::{StreamExt, pin_mut};
+use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::watcher::{self, Event};
 use serde::Serialize;
@@ -87,9 +89,13 @@ impl State {
         let (mut reason, mut message) =
             progress.map(|found| (found.reason.clone(), found.message.clone())).unwrap_or_default();
         let hash = Content::of(&spec).map(|content| content.hash());
+        let asked = &policy.value()["metadata"]["annotations"][RESTARTED_AT_KEY];
+        let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
         let is_other = status.update_revision.is_some() && status.update_revision != hash;
         if progress.is_some() && (is_other || status.observed_generation != Some(policy.generation())) {
             (reason, message) = ("NewRevision".to_owned(), "the operator has not seen the latest edit yet".to_owned());
+        } else if progress.is_some() && time(asked.as_str()) > time(status.restarted_at.as_deref()) {
+            (reason, message) = ("RollingOut".to_owned(), "the operator has not seen the restart yet".to_owned());
         }
         Ok(Self {
             policy: policy.name().to_owned(),
@@ -296,6 +302,22 @@ mod tests {
         let state = State::of(&policy(rolling(), told("RollingOut", "envoy:2", 2)), &revisions).unwrap();
         let numbers = [state.current, state.update].map(|told| told.and_then(|told| told.revision));
         assert_eq!(numbers, [Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn a_restart_is_not_complete_before_the_operator_follows_it() {
+        let rolling = || json!({ "type": "RollingUpdate" });
+        let stand = |asked: Option<&str>, followed: Option<&str>| {
+            let mut status = told("Complete", "envoy:2", 2);
+            status["restartedAt"] = json!(followed);
+            let mut stored = policy(rolling(), status).value();
+            stored["metadata"]["annotations"] = json!({ RESTARTED_AT_KEY: asked });
+            let stored = serde_json::from_value(stored).unwrap();
+            State::of(&stored, &Revisions::default()).unwrap().stand()
+        };
+        let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:01Z"));
+        assert_eq!([stand(first, None), stand(second, first)], [Stand::GoesOn; 2]);
+        assert_eq!([stand(None, None), stand(None, first), stand(first, first)], [Stand::Complete; 3]);
     }
 
     #[test]

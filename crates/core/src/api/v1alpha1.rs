@@ -1025,6 +1025,10 @@ pub struct SidecarPolicyStatus {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub halted: bool,
 
+    /// The time of the latest `scpol rollout restart` that the rollout follows, in RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_at: Option<String>,
+
     /// The latest workloads that could not be injected, at most 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
