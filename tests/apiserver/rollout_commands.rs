@@ -5,7 +5,7 @@ use crate::rollouts::{Controllers, image_of, rolling, wait_images, wait_progress
 use crate::support::{LIMIT, Operator, file, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar};
 use anyhow::{Context, Result, ensure};
-use controlplane::Version;
+use controlplane::{User, Version};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -270,5 +270,17 @@ async fn who_may_read_less_is_told_less_and_which_right_is_missing() -> Result<(
     }
     let said = rollout(&world, &["plan", "envoy", "--as=reader"], 2).await?;
     ensure!(said.contains("cannot list"), "{said}");
+
+    // As the page of commands says, but for the name: a controller that is not here fills `view` with this role.
+    let flags = ["--clusterrole=system:aggregate-to-view", "--user=reader", "-n", "scpol-system"];
+    world
+        .cluster
+        .kubectl_output(User::Admin, &[&["create", "rolebinding", "scpol-history"], &flags[..]].concat())
+        .await?;
+    within(LIMIT, "the history can be read", || async {
+        let (code, _) = scpol(&world.cluster, &["rollout", "history", "envoy", "--as=reader"]).await?;
+        Ok(code == 0)
+    })
+    .await?;
     Ok(())
 }
