@@ -68,7 +68,7 @@ chaos: assets ## What may go wrong between the operator and API servers, with th
 
 .PHONY: laws
 laws: ## The laws of injection on a million generated cases and more; PROPTEST_CASES sets how many each law gets
-	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --test offline -- laws::
+	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test offline -- laws:: updates::
 
 .PHONY: fuzz
 fuzz: ## Fuzzing, guided by coverage: FUZZ_SECONDS=60 or FUZZ_RUNS=10000000 for each of FUZZ_TARGETS

@@ -190,16 +190,6 @@ pub fn conditions(
     conditions
 }
 
-/// Sets the condition `Progressing` to `state`, or removes it without one. [`conditions`] does the same, and shows a
-/// halted rollout in the other conditions, too.
-pub fn progressing(conditions: &mut Vec<Condition>, state: Option<&Progress>, generation: i64, now: Timestamp) {
-    let type_ = ConditionType::Progressing;
-    match state.map(Progress::row) {
-        Some((status, code, message)) => set(conditions, type_, status, code, message, generation, now),
-        None => remove(conditions, type_),
-    }
-}
-
 /// One cell of the table of states: the condition `type_` for `outcome` and `progress`; none if it is absent.
 fn row<'a>(
     outcome: &'a Readiness,
@@ -565,9 +555,7 @@ mod tests {
     #[test]
     fn the_same_outcome_again_changes_nothing() {
         for Case { outcome, progress, now, .. } in all() {
-            let mut again = conditions(&outcome, progress.as_ref(), &now, GENERATION, at(300));
-            assert_eq!(again, now);
-            progressing(&mut again, progress.as_ref(), GENERATION, at(300));
+            let again = conditions(&outcome, progress.as_ref(), &now, GENERATION, at(300));
             assert_eq!(again, now);
         }
     }
