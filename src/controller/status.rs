@@ -190,7 +190,8 @@ impl Controller {
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
         let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
-        let rollout = self.settings.rollouts.of(name).unwrap_or_default();
+        let revision = policy.and_then(|policy| policy.revision.as_deref());
+        let rollout = self.settings.rollouts.of(name).unwrap_or_default().now(revision);
         let (updated, ready) = (rollout.look.updated as i64, rollout.look.ready as i64);
         let rolls = rollout.progress.is_some();
         let now = Timestamp::now();

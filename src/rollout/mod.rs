@@ -52,6 +52,8 @@ const WRITES: usize = 8;
 /// How far the rollout of a policy is, for its status and the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
+    /// The hash of the revision that the policy had at the last look. All else is about that one.
+    pub looked_at: Option<String>,
     /// The hash of the last revision whose rollout was complete.
     pub current: Option<String>,
     /// The hash of the revision of the policy as it is now.
@@ -62,6 +64,19 @@ pub struct State {
     /// The time of the last `scpol rollout restart` that it follows.
     pub restarted: Option<Timestamp>,
     pub look: Look,
+}
+
+impl State {
+    /// The state for a policy that has the revision `hash` now. Of that one nothing is known before the next look.
+    #[must_use]
+    pub fn now(self, hash: Option<&str>) -> Self {
+        if self.progress.is_none() || hash.is_none() || self.looked_at.as_deref() == hash {
+            return self;
+        }
+        let progress = Progress::NewRevision("the latest edit has not been looked at yet".into());
+        let look = Look { ready: self.look.ready, ..Look::default() };
+        Self { update: hash.map(str::to_owned), progress: Some(progress), is_halted: false, look, ..self }
+    }
 }
 
 /// The states of all policies, by name.
@@ -181,6 +196,9 @@ impl Roller<'_> {
 
     async fn look_at(&mut self, policy: &Arc<Policy>, stored: &Stored) {
         let Some(hash) = policy.revision.as_deref() else { return };
+        if let Some(known) = self.policies.get_mut(&policy.name) {
+            known.state.looked_at = Some(hash.to_owned());
+        }
         match self.record(policy, hash).await {
             Ok(true) => {}
             Ok(false) => return,
@@ -201,7 +219,7 @@ impl Roller<'_> {
             (known.resumed, known.halted, known.rolling) = (stored.resumed, None, Rolling::default());
         }
         let Some(settings) = policy.spec.rolling_update().filter(|_| rolls(policy)) else {
-            known.state = State::default();
+            known.state = State { looked_at: known.state.looked_at.take(), ..State::default() };
             return;
         };
         known.state.restarted = stored.restarted;
@@ -451,11 +469,12 @@ impl Roller<'_> {
         }
     }
 
-    /// Updates the workloads `next`.
+    /// Updates those of the workloads `next` that it begins with before it is time for the next look.
     async fn act(&mut self, policy: &Arc<Policy>, settings: &RollingUpdate, next: Vec<(ObjectRef, Member)>) {
         let operator = &self.workloads.operator;
         let (revisions, evictions) = (&self.revisions, Mutex::new(&mut self.evictions));
-        let acts = next.into_iter().map(|(object, member)| {
+        let until = Instant::now() + operator.timing.rollout.tick;
+        let acts = next.into_iter().take_while(|_| Instant::now() < until).map(|(object, member)| {
             let (evictions, own) = (&evictions, policy.at(&object.namespace));
             async move {
                 let may_evict = || lock(evictions).may(Instant::now());
@@ -587,4 +606,30 @@ fn halted_before(stored: &Stored) -> String {
     let message = condition.and_then(|condition| condition["message"].as_str()).unwrap_or_default();
     let prefix = format!("{}: ", Code::Halted);
     message.strip_prefix(&prefix).unwrap_or(message).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_of_one_revision_is_not_said_of_the_next() {
+        let look = Look { matched: 3, updated: 3, ready: 3, is_complete: true, ..Look::default() };
+        let complete = State {
+            looked_at: Some("old".into()),
+            current: Some("old".into()),
+            update: Some("old".into()),
+            progress: Some(Progress::Complete("m".into())),
+            is_halted: true,
+            restarted: None,
+            look,
+        };
+        assert_eq!(complete.clone().now(Some("old")), complete);
+        assert_eq!(complete.clone().now(None), complete, "it is not valid any more");
+        let now = complete.now(Some("new"));
+        assert!(matches!(now.progress, Some(Progress::NewRevision(_))), "{now:?}");
+        let told = (now.current.as_deref(), now.update.as_deref(), now.is_halted, now.look.updated, now.look.ready);
+        assert_eq!(told, (Some("old"), Some("new"), false, 0, 3));
+        assert_eq!(State::default().now(Some("new")), State::default(), "it does not roll");
+    }
 }
