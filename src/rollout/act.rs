@@ -244,9 +244,13 @@ fn budget(error: &CallError) -> String {
     causes.map(|cause| cause.message.clone()).find(|message| !message.is_empty()).unwrap_or_else(|| error.to_string())
 }
 
-/// Whether a `test` of a JSON Patch has failed: the object is not the one that was read.
+/// Whether a `test` of a JSON Patch has failed: the object is not the one that was read. Most servers name no cause for that, and
+/// name one for an invalid object.
 pub fn is_failed_test(error: &CallError) -> bool {
-    matches!(error.code(), 400 | 422 | 500) && error.to_string().contains("testing path")
+    let CallError::Refused(status) = error else { return false };
+    let has_cause = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
+    let is_untold = status.code == 422 && !has_cause && status.message.starts_with("the server rejected our request");
+    is_untold || matches!(status.code, 400 | 422 | 500) && status.message.contains("testing path")
 }
 
 /// What an error of the server means for the rollout.
@@ -262,5 +266,28 @@ fn refused(error: &CallError, verb: &str, resource: &str) -> Acted {
 impl From<update::Left> for Left {
     fn from(left: update::Left) -> Self {
         Self { code: left.cause.code(), message: left.message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_of_another_version_is_told_from_one_that_the_server_rejects() {
+        let error = |code: u16, message: &str, causes: Value| {
+            let status = json!({
+                "status": "Failure", "code": code, "message": message, "reason": "Invalid", "details": { "causes": causes },
+            });
+            CallError::Refused(serde_json::from_value(status).unwrap())
+        };
+        let untold = "the server rejected our request due to an error in our request";
+        assert!(is_failed_test(&error(422, untold, json!([]))), "as 1.13 and 1.37 say it");
+        assert!(is_failed_test(&error(500, "testing path /metadata/uid: failed", json!([]))));
+        let cause = json!([{ "reason": "FieldValueInvalid", "message": "Invalid value", "field": "spec" }]);
+        assert!(!is_failed_test(&error(422, untold, cause.clone())));
+        assert!(!is_failed_test(&error(422, "Deployment.apps \"web\" is invalid: spec", cause)));
+        assert!(!is_failed_test(&error(403, "pods is forbidden", json!([]))));
+        assert!(!is_failed_test(&CallError::Away("no route".into())));
     }
 }
