@@ -30,6 +30,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::{ApiResource, GroupVersionKind};
+use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -267,14 +268,20 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         let look = |object: Object| {
             let namespace = namespaces.get(object.namespace()).cloned();
             let workload = Workload::new(kind, object.value()).within(namespace);
-            let Some(decided) = deciding.decide(&workload, &object) else { return };
-            sums.add(decided.as_ref());
-            lines.extend(decided.map(|decided| turns.line(decided, &workload)));
+            Some((deciding.decide(&workload, &object)?, workload))
         };
         let selector = options.within.selector.clone();
         let parameters = ListParams { label_selector: selector, ..ListParams::default() };
-        let pages = Pages::new(live::api(&client, &resource, options.within.namespace.as_deref()), parameters);
-        pages.each(look).await.with_context(|| format!("cannot list {}", kind.group_resource()))?;
+        let api = live::api(&client, &resource, options.within.namespace.as_deref());
+        let mut pages = Pages::new(api, parameters).large();
+        let listed = || format!("cannot list {}", kind.group_resource());
+        while let Some(page) = pages.next().await.with_context(listed)? {
+            let looks: Vec<_> = page.into_par_iter().filter_map(look).collect();
+            for (decided, workload) in looks {
+                sums.add(decided.as_ref());
+                lines.extend(decided.map(|decided| turns.line(decided, &workload)));
+            }
+        }
     }
     in_order(&mut lines);
     let document = || {
@@ -333,7 +340,7 @@ async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, Strin
                 carriers.insert(uid, format!("{kind}/{}", object.name()));
             }
         };
-        let pages = Pages::new(live::api(client, &resource, None), ListParams::default());
+        let pages = Pages::new(live::api(client, &resource, None), ListParams::default()).large();
         pages.each(look).await.with_context(|| format!("cannot list {plural}"))?;
     }
     Ok(carriers)
