@@ -179,7 +179,8 @@ fn tier(policy: usize) -> String {
     format!("tier-{}", policy / NAMESPACES)
 }
 
-async fn all<T, F: Future<Output = Result<T>>>(
+/// Does the work of all `numbers`, much of it at the same time.
+pub(super) async fn all<T, F: Future<Output = Result<T>>>(
     numbers: std::ops::Range<usize>,
     work: impl Fn(usize) -> F,
 ) -> Result<()> {

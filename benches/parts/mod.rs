@@ -11,6 +11,7 @@ mod load;
 mod objects;
 mod reviews;
 mod rivals;
+mod rollout;
 mod rotation;
 mod scale;
 mod soak;
@@ -28,7 +29,7 @@ use std::str::FromStr;
 type Part = for<'a> fn(&'a mut Vec<Figure>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// All parts of `make bench` by name, in their order.
-pub(crate) const PARTS: [(&str, Part); 13] = [
+pub(crate) const PARTS: [(&str, Part); 14] = [
     ("language", |figures| async { language::language(figures) }.boxed_local()),
     ("throughput", |figures| initializer::throughput(figures).boxed_local()),
     ("burst", |figures| initializer::burst(figures).boxed_local()),
@@ -42,6 +43,7 @@ pub(crate) const PARTS: [(&str, Part); 13] = [
     ("memory", |figures| reviews::memory(figures).boxed_local()),
     ("scale", |figures| scale::scale(figures).boxed_local()),
     ("flood", |figures| scale::flood(figures).boxed_local()),
+    ("rollout", |figures| rollout::rollout(figures).boxed_local()),
 ];
 
 /// Slow parts, which run only by name.

@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The memory limit of the operator in a large cluster: 64 MiB, in megabytes of 10^6 bytes.
-const MEMORY: f64 = 64.0 * 1.048_576;
+pub(super) const MEMORY: f64 = 64.0 * 1.048_576;
 /// The memory limit at any time: that of its Deployment.
 const MEMORY_LIMIT: f64 = 128.0 * 1.048_576;
 /// The time limit until a large cluster is counted and every policy is in effect.
 pub(super) const LONG: Duration = Duration::from_secs(900);
 
 /// `full`, scaled by `SCPOL_BENCH_SCALE` for a quick look: 0.2 is a fifth.
-fn scaled(full: usize) -> Result<usize> {
+pub(super) fn scaled(full: usize) -> Result<usize> {
     Ok(((full as f64 * number("SCPOL_BENCH_SCALE", 1.0)?) as usize).max(1))
 }
 
