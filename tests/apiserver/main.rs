@@ -51,6 +51,7 @@ mod replicas;
 mod reports;
 mod rights;
 mod rollout_commands;
+mod rollout_story;
 mod rollouts;
 mod rotation;
 mod rows;

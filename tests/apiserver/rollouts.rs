@@ -130,7 +130,7 @@ impl Drop for Controllers {
 }
 
 /// The path of a Deployment in a namespace.
-fn path_in(namespace: &str, name: &str) -> String {
+pub(crate) fn path_in(namespace: &str, name: &str) -> String {
     format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
 }
 
@@ -172,12 +172,12 @@ pub(crate) fn image_of<'a>(object: &'a Value, container: &str) -> &'a str {
     found.and_then(|found| found["image"].as_str()).unwrap_or_default()
 }
 
-async fn status(world: &World, policy: &str) -> Result<Value> {
+pub(crate) async fn status(world: &World, policy: &str) -> Result<Value> {
     Ok(policies(&world.cluster).get(policy).await?.data["status"].clone())
 }
 
 /// The reason and the message of the condition `Progressing`.
-async fn progressing(world: &World, policy: &str) -> Result<(String, String)> {
+pub(crate) async fn progressing(world: &World, policy: &str) -> Result<(String, String)> {
     let status = status(world, policy).await?;
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|condition| condition["type"] == "Progressing").unwrap_or_default();
@@ -511,7 +511,7 @@ async fn a_leader_that_is_killed_at_any_moment_leaves_no_workload_touched_twice(
 }
 
 /// Creates namespaces.
-async fn namespaces(world: &World, names: &[&str]) -> Result<()> {
+pub(crate) async fn namespaces(world: &World, names: &[&str]) -> Result<()> {
     for name in names {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;

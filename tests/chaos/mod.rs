@@ -7,7 +7,7 @@ mod cases;
 mod certificates;
 mod clock;
 mod crowd;
-mod dice;
+pub(crate) mod dice;
 pub(crate) mod fault;
 mod killed;
 mod limits;
@@ -17,7 +17,7 @@ mod stale;
 mod stories;
 mod upgrade;
 
-use crate::runner;
+use crate::{rollout_story, runner};
 use anyhow::anyhow;
 use cases::{CASES, Case};
 use futures::FutureExt;
@@ -32,7 +32,7 @@ pub(crate) fn is_everything() -> bool {
     std::env::var_os("SCPOL_CHAOS_ALL").is_some()
 }
 
-/// The laws of faults, and every selected case, with every engine and seed.
+/// The laws of faults, every selected case, with every engine and seed, and the story of rollouts.
 pub(crate) fn trials() -> Vec<Trial> {
     let laws = fault::LAWS.iter().map(|(name, law)| {
         Trial::test(format!("chaos::{name}"), || {
@@ -45,7 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         let runs = case.engines.iter().flat_map(|engine| seeds().into_iter().map(|seed| (*engine, seed)));
         runs.map(|(engine, seed)| trial(case, engine, seed)).collect::<Vec<_>>()
     });
-    laws.chain(trials).collect()
+    laws.chain(trials).chain(rollout_story::trials()).collect()
 }
 
 fn seeds() -> Vec<u64> {
