@@ -20,12 +20,14 @@ pub mod digest;
 mod history;
 pub mod patch;
 pub mod pod;
+mod rollout;
 pub mod rules;
 mod site;
 pub mod state;
 
 pub use digest::Digest;
 pub use history::Write;
+pub use rollout::Step;
 pub use site::{Rest, Site, Target};
 pub use state::State;
 
@@ -71,6 +73,11 @@ impl Oracle {
     /// An oracle without any events.
     pub fn new(site: Site) -> Self {
         Self { site, history: History::default(), findings: Vec::new(), writes: 0 }
+    }
+
+    /// Takes note of what is stored before the log begins: workloads, policies and namespaces.
+    pub fn begin(&mut self, state: &State) {
+        self.history.begin(&self.site, state);
     }
 
     /// Reads an audit log line by line. The last line may be incomplete.
@@ -120,6 +127,12 @@ impl Oracle {
     /// All findings so far, and those in the final `state`.
     pub fn findings(&self, state: Option<&State>) -> Vec<Finding> {
         let mut findings = self.findings.clone();
+        findings.extend(self.history.crowds().into_iter().map(|crowd| Finding {
+            rule: rules::IN_TURN.0,
+            object: crowd.object,
+            audit_id: Some(crowd.audit_id),
+            message: crowd.message,
+        }));
         let Some(state) = state else { return findings };
         for rule in &rules::STATES {
             findings.extend((rule.check)(&self.site, state).into_iter().map(|(object, message)| Finding {

@@ -20,6 +20,9 @@ struct Options {
     /// What is stored in the end, as `kubectl get .. -o json` prints it; uninitialized objects must be in it
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+    /// What is stored before the log begins, in the same form: workloads, policies, namespaces
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
     /// A kind that was listed for it, even if there is no object of that kind (repeatable): else nobody knows that it was looked for
     #[arg(long, value_name = "KIND", requires = "state")]
     listed: Vec<String>,
@@ -68,7 +71,7 @@ fn run(options: Options) -> Result<bool> {
     if options.rules {
         let writes = rules::WRITES.iter().map(|rule| (rule.name, rule.wants));
         let states = rules::STATES.iter().map(|rule| (rule.name, rule.wants));
-        writes.chain(states).for_each(|(name, wants)| println!("{name}: {wants}"));
+        writes.chain([rules::IN_TURN]).chain(states).for_each(|(name, wants)| println!("{name}: {wants}"));
         return Ok(true);
     }
     let site = Site {
@@ -81,6 +84,9 @@ fn run(options: Options) -> Result<bool> {
     };
     let user = site.user.clone();
     let mut oracle = Oracle::new(site);
+    if let Some(before) = &options.before {
+        oracle.begin(&State::new(json(before)?)?);
+    }
     if let Some(audit) = &options.audit {
         oracle.read(BufReader::new(open(audit)?))?;
     }

@@ -43,10 +43,85 @@ pub(crate) fn markers(pod: &Value) -> Vec<Marker> {
     annotations.into_iter().flatten().filter_map(marker).collect()
 }
 
+/// The markers among annotations: the policies, each with the hash of what it adds.
+pub(crate) fn marked(annotations: &Value) -> impl Iterator<Item = (String, String)> {
+    let all = annotations.as_object().into_iter().flatten();
+    all.filter_map(|(key, value)| {
+        let marker: Value = serde_json::from_str(value.as_str().unwrap_or_default()).unwrap_or_default();
+        Some((policy_of(key)?.to_owned(), marker["hash"].as_str().unwrap_or_default().to_owned()))
+    })
+}
+
+/// `object` without what these markers list, without any marker, and without what servers maintain.
+pub(crate) fn without(object: &Value, pod: &str, added: &[String]) -> Value {
+    let mut bare = object.clone();
+    for pointer in added {
+        let steps: Vec<String> = steps(pointer);
+        take(&mut bare, "", &steps);
+    }
+    if let Some(annotations) = bare.pointer_mut(&format!("{pod}/metadata/annotations")).and_then(Value::as_object_mut) {
+        annotations.retain(|key, _| !is_marker(key));
+    }
+    bare.as_object_mut().map(|fields| fields.remove("status"));
+    for field in ["resourceVersion", "generation", "managedFields"] {
+        bare["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+    }
+    prune(&mut bare);
+    bare
+}
+
+/// Removes what is at the keyed `steps` below a list or a field of that name. What still has something in it stays.
+fn take(at: &mut Value, list: &str, steps: &[String]) {
+    let Some((step, rest)) = steps.split_first() else { return };
+    let is_last = rest.is_empty();
+    match at {
+        Value::Object(fields) => {
+            let is_parent = |value: &Value| value.as_array().is_some_and(|items| !items.is_empty());
+            if is_last && !fields.get(step).is_some_and(is_parent) && !matches!(step.as_str(), "annotations" | "labels")
+            {
+                fields.remove(step);
+            } else if let Some(below) = fields.get_mut(step).filter(|_| !is_last) {
+                take(below, step, rest);
+            }
+        }
+        Value::Array(items) if is_last => items.retain(|item| key(list, item) != *step),
+        Value::Array(items) => {
+            items.iter_mut().filter(|item| key(list, item) == *step).for_each(|item| take(item, step, rest));
+        }
+        _ => {}
+    }
+}
+
+/// Removes what is empty.
+fn prune(at: &mut Value) {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    match at {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(prune);
+            fields.retain(|_, value| !is_empty(value));
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        _ => {}
+    }
+}
+
+fn steps(pointer: &str) -> Vec<String> {
+    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
+}
+
+/// The path of the first difference between two objects.
+pub(crate) fn difference(before: &Value, after: &Value) -> Option<String> {
+    missing("", before, after).or_else(|| missing("", after, before))
+}
+
 /// The number of items in `object` at a marker's `pointer`. List items are addressed by key.
 pub(crate) fn count(object: &Value, pointer: &str) -> usize {
-    let steps: Vec<String> =
-        pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+    let steps = steps(pointer);
     let mut found = vec![object];
     let mut list = "";
     for step in &steps {

@@ -66,6 +66,11 @@ impl State {
         })
     }
 
+    /// The objects of a kind.
+    pub(crate) fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
     /// The policies by name.
     pub(crate) fn policies(&self) -> impl Iterator<Item = (&str, &Value)> {
         let policies = self.objects.iter().filter(|object| object["kind"] == "SidecarPolicy");

@@ -13,6 +13,12 @@ const AUDIT: &str = include_str!("../recorded/initializer.jsonl");
 /// The Deployment, the policy and its registration afterwards.
 const STATE: &str = include_str!("../recorded/state.json");
 
+/// From a 1.37.2 server: the policy gets another image while it may have three Deployments unavailable. Two of them get it, and the third
+/// has opted out of rollouts.
+const ROLLOUT: &str = include_str!("../recorded/rollout.jsonl");
+/// From the same server: a policy for pods, with two unavailable at most, gets a variable. Two pods are evicted.
+const EVICTIONS: &str = include_str!("../recorded/evictions.jsonl");
+
 /// A recorded run with changes.
 struct Run {
     audit: Vec<Value>,
@@ -22,8 +28,39 @@ struct Run {
 
 impl Run {
     fn recorded() -> Self {
-        let audit = AUDIT.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        Self { audit, state: serde_json::from_str(STATE).unwrap(), site: Site::default() }
+        Self { state: serde_json::from_str(STATE).unwrap(), ..Self::of(AUDIT) }
+    }
+
+    fn rollout() -> Self {
+        Self::of(ROLLOUT)
+    }
+
+    fn evictions() -> Self {
+        Self::of(EVICTIONS)
+    }
+
+    /// A run without final objects.
+    fn of(audit: &str) -> Self {
+        let audit = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        Self { audit, state: json!([]), site: Site::default() }
+    }
+
+    /// The events about a resource by others than the operator.
+    fn others(&mut self, resource: &str) -> impl Iterator<Item = &mut Value> {
+        let is_it = move |event: &&mut Value| {
+            event["objectRef"]["resource"] == resource && event["user"]["username"] != Site::default().user
+        };
+        self.audit.iter_mut().filter(is_it)
+    }
+
+    /// Changes the policy in all events.
+    fn policy(&mut self, change: impl Fn(&mut Value)) {
+        self.others("sidecarpolicies").for_each(|event| change(&mut event["responseObject"]["spec"]));
+    }
+
+    /// The object that the operator's last write of the resource leaves.
+    fn written(&mut self, resource: &str) -> &mut Value {
+        &mut self.write(resource)["responseObject"]
     }
 
     /// The operator's last write of the resource.
@@ -366,6 +403,257 @@ const ROWS: &[Row] = &[
     ),
 ];
 
+const ROLLOUT_ROWS: &[Row] = &[
+    ("rolled out twice", patch_twice, "O1", "nobody else has written it since"),
+    (
+        "no test of the version",
+        |run| run.without(|op, path| op == "test" && path == "/metadata/resourceVersion"),
+        "O2",
+        "not guarded by the `resourceVersion`",
+    ),
+    (
+        "no test of the UID",
+        |run| run.without(|op, path| op == "test" && path == "/metadata/uid"),
+        "O2",
+        "not guarded by the `uid`",
+    ),
+    ("no marker", |run| run.without(|_, path| path.contains("injected.scpol.dev")), "O2", "without its marker"),
+    (
+        "what the marker lists is not there",
+        |run| drop(run.written("deployments")["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().pop()),
+        "O2",
+        "containers/envoy`, which is not there once",
+    ),
+    (
+        "a merge patch",
+        |run| run.write("deployments")["requestObject"] = json!({ "spec": { "template": null } }),
+        "O2",
+        "not by a JSON Patch",
+    ),
+    (
+        "it is being deleted",
+        |run| run.written("deployments")["metadata"]["deletionTimestamp"] = json!("2026-11-22T03:06:26Z"),
+        "O3",
+        "`/metadata/deletionTimestamp`",
+    ),
+    (
+        "the replicas are changed",
+        |run| run.patch().push(json!({ "op": "replace", "path": "/spec/replicas", "value": 2 })),
+        "O3",
+        "`replace` of `/spec/replicas`",
+    ),
+    (
+        "the user's container is replaced",
+        |run| run.written("deployments")["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other"),
+        "O3",
+        "/containers/0`",
+    ),
+    (
+        "a label of the user's is gone",
+        |run| run.written("deployments")["metadata"]["labels"] = json!({}),
+        "O3",
+        "`/metadata/labels",
+    ),
+    (
+        "an annotation is added that no marker lists",
+        |run| run.written("deployments")["spec"]["template"]["metadata"]["annotations"]["more"] = json!("x"),
+        "O3",
+        "no marker lists it",
+    ),
+    ("it has opted out", |run| opt_out(run, &[]), "O4", "has opted out of rollouts"),
+    ("its pod template has opted out", |run| opt_out(run, &["spec", "template"]), "O4", "has opted out of rollouts"),
+    (
+        "the Namespace has opted out",
+        |run| {
+            let annotations = json!({ "scpol.dev/rollout": "false" });
+            let namespace = json!({ "metadata": { "name": "default", "annotations": annotations } });
+            run.audit.insert(0, others("", "namespaces", "default", &namespace));
+        },
+        "O4",
+        "the Namespace has opted out",
+    ),
+    (
+        "in a protected namespace",
+        |run| run.write("deployments")["objectRef"]["namespace"] = json!("kube-system"),
+        "O4",
+        "in a protected namespace",
+    ),
+    (
+        "the policy is paused",
+        |run| run.policy(|spec| spec["updateStrategy"]["paused"] = json!(true)),
+        "O4",
+        "policy `envoy` is paused",
+    ),
+    (
+        "the policy rolls nothing out",
+        |run| run.policy(|spec| spec["updateStrategy"] = json!({ "type": "OnDelete" })),
+        "O4",
+        "policy `envoy` does not roll out",
+    ),
+    (
+        "the policy is suspended",
+        |run| run.policy(|spec| spec["suspend"] = json!(true)),
+        "O4",
+        "policy `envoy` is suspended",
+    ),
+    (
+        "the policy is for pods",
+        |run| run.policy(|spec| spec["targets"] = json!([{ "group": "", "resource": "pods" }])),
+        "O4",
+        "does not target this kind",
+    ),
+    (
+        "the policy is for other namespaces",
+        |run| run.policy(|spec| spec["namespaces"] = json!(["shop", "def*x"])),
+        "O4",
+        "does not cover the namespace",
+    ),
+    (
+        "the policy is for others",
+        |run| run.policy(|spec| spec["labelSelector"] = json!({ "matchLabels": { "app": "nobody" } })),
+        "O4",
+        "does not select its labels",
+    ),
+    (
+        "a Job is written",
+        |run| {
+            let about = &mut run.write("deployments")["objectRef"];
+            (about["resource"], about["apiGroup"]) = (json!("jobs"), json!("batch"));
+        },
+        "O4",
+        "`patch` is not ours to do",
+    ),
+    (
+        "a revision elsewhere",
+        |run| run.write("controllerrevisions")["objectRef"]["namespace"] = json!("shop"),
+        "O4",
+        "`patch` is not ours to do",
+    ),
+    (
+        "a revision without our label",
+        |run| {
+            let is_it = |event: &&mut Value| {
+                event["objectRef"]["resource"] == "controllerrevisions" && event["verb"] == "create"
+            };
+            run.audit.iter_mut().find(is_it).unwrap()["requestObject"]["metadata"]["labels"] = Value::Null;
+        },
+        "O4",
+        "without our label",
+    ),
+    ("too many at once", |run| limit(run, &json!(1)), "O12", "2 are updated and not available yet, and 1 may be"),
+    ("too many at once, in percent", |run| limit(run, &json!("10%")), "O12", "and 1 may be"),
+];
+
+const EVICTION_ROWS: &[Row] = &[
+    (
+        "evicted twice",
+        |run| {
+            let mut again = run.write("pods").clone();
+            again["auditID"] = json!("again");
+            run.audit.push(again);
+        },
+        "O1",
+        "written again",
+    ),
+    (
+        "any version is evicted",
+        |run| run.write("pods")["requestObject"]["deleteOptions"]["preconditions"]["resourceVersion"] = Value::Null,
+        "O2",
+        "not guarded by the `resourceVersion`",
+    ),
+    (
+        "any pod of that name is evicted",
+        |run| run.write("pods")["requestObject"]["deleteOptions"] = Value::Null,
+        "O2",
+        "not guarded by the `uid`",
+    ),
+    ("nobody makes the pod again", |run| owned_by(run, &json!([])), "O4", "no controller makes the pod again"),
+    (
+        "a Node makes the pod",
+        |run| owned_by(run, &json!([{ "kind": "Node", "uid": "u", "controller": true }])),
+        "O4",
+        "no controller makes the pod again",
+    ),
+    (
+        "a Job makes the pod",
+        |run| owned_by(run, &json!([{ "kind": "Job", "uid": "u", "controller": true }])),
+        "O4",
+        "no controller makes the pod again",
+    ),
+    (
+        "a controller that nobody knows makes the pod",
+        |run| owned_by(run, &json!([{ "kind": "Workflow", "uid": "u", "controller": true }])),
+        "O4",
+        "a `Workflow` may not make the pod again",
+    ),
+    (
+        "the pod ends by itself",
+        |run| run.others("pods").for_each(|event| event["responseObject"]["spec"]["restartPolicy"] = json!("Never")),
+        "O4",
+        "the pod ends by itself",
+    ),
+    (
+        "the pod has opted out",
+        |run| {
+            for event in run.others("pods") {
+                event["responseObject"]["metadata"]["annotations"]["scpol.dev/rollout"] = json!("false");
+            }
+        },
+        "O4",
+        "has opted out of rollouts",
+    ),
+    (
+        "the policy is paused",
+        |run| run.policy(|spec| spec["updateStrategy"]["paused"] = json!(true)),
+        "O4",
+        "policy `envoy` is paused",
+    ),
+    (
+        "pods of a protected namespace",
+        |run| run.write("pods")["objectRef"]["namespace"] = json!("kube-system"),
+        "O4",
+        "in a protected namespace",
+    ),
+    (
+        "too many at once",
+        |run| {
+            limit(run, &json!(1));
+            run.audit.retain(|event| event["objectRef"]["subresource"] != "status");
+        },
+        "O12",
+        "2 are updated and not available yet, and 1 may be",
+    ),
+];
+
+/// Sets `maxUnavailable` of the policy.
+fn limit(run: &mut Run, limit: &Value) {
+    run.policy(|spec| spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = limit.clone());
+}
+
+/// Has the Deployments opted out, by the annotation of the object at `path`.
+fn opt_out(run: &mut Run, path: &[&str]) {
+    for event in run.others("deployments") {
+        let at = path.iter().fold(&mut event["responseObject"], |at, step| &mut at[*step]);
+        at["metadata"]["annotations"]["scpol.dev/rollout"] = json!("false");
+    }
+}
+
+/// Replaces the owners of all pods.
+fn owned_by(run: &mut Run, owners: &Value) {
+    for event in run.others("pods") {
+        event["responseObject"]["metadata"]["ownerReferences"] = owners.clone();
+    }
+}
+
+/// Somebody else's write, which leaves `object`.
+fn others(group: &str, resource: &str, name: &str, object: &Value) -> Value {
+    json!({
+        "auditID": "admin", "stage": "ResponseComplete", "verb": "patch", "user": { "username": "admin" },
+        "objectRef": { "apiGroup": group, "resource": resource, "name": name }, "responseStatus": { "code": 200 },
+        "responseObject": object,
+    })
+}
+
 /// Replaces the registration by another object.
 fn register(run: &mut Run, kind: &str, name: &str) {
     let registration = run.object(2);
@@ -423,13 +711,6 @@ fn a_policy_that_somebody_has_changed_or_whose_registration_or_that_stops_may_go
         change(&mut run);
         run.findings().iter().any(|finding| is_named(finding.rule, "O11"))
     };
-    let others = |run: &mut Run, group: &str, resource: &str| {
-        let about = json!({ "apiGroup": group, "resource": resource, "name": "envoy" });
-        run.audit.push(json!({
-            "auditID": "admin", "stage": "ResponseComplete", "verb": "patch", "user": { "username": "admin" },
-            "objectRef": about, "responseStatus": { "code": 200 },
-        }));
-    };
     assert!(is_found(give_up));
     assert!(!is_found(|run| {
         give_up(run);
@@ -443,7 +724,7 @@ fn a_policy_that_somebody_has_changed_or_whose_registration_or_that_stops_may_go
         ("", "configmaps"),
     ] {
         let mut run = Run::recorded();
-        others(&mut run, group, resource);
+        run.audit.push(others(group, resource, "envoy", &Value::Null));
         give_up(&mut run);
         let is_found = run.findings().iter().any(|finding| is_named(finding.rule, "O11"));
         assert_eq!(is_found, resource == "configmaps", "{resource}");
@@ -456,12 +737,20 @@ fn nothing_is_found_in_what_was_recorded() {
     assert_eq!(run.findings(), []);
     assert_eq!(run.digest().compare(&[run.digest()]), []);
     assert_eq!(run.oracle().writes(), 9);
+    assert_eq!((Run::rollout().findings(), Run::rollout().oracle().writes()), (vec![], 8));
+    assert_eq!((Run::evictions().findings(), Run::evictions().oracle().writes()), (vec![], 2));
 }
 
 #[test]
 fn each_violation_is_found_by_its_rule() {
-    for (what, change, rule, message) in ROWS {
-        let mut run = Run::recorded();
+    find_each(Run::recorded, ROWS);
+    find_each(Run::rollout, ROLLOUT_ROWS);
+    find_each(Run::evictions, EVICTION_ROWS);
+}
+
+fn find_each(recorded: fn() -> Run, rows: &[Row]) {
+    for (what, change, rule, message) in rows {
+        let mut run = recorded();
         change(&mut run);
         let findings = run.findings();
         let is_it = |finding: &Finding| is_named(finding.rule, rule) && finding.to_string().contains(message);
@@ -473,8 +762,9 @@ fn each_violation_is_found_by_its_rule() {
 fn each_rule_has_a_violation() {
     let rules =
         oracle::rules::WRITES.iter().map(|rule| rule.name).chain(oracle::rules::STATES.iter().map(|rule| rule.name));
-    for name in rules {
-        assert!(ROWS.iter().any(|(_, _, rule, _)| is_named(name, rule)), "{name}");
+    for name in rules.chain([oracle::rules::IN_TURN.0]) {
+        let rows = ROWS.iter().chain(ROLLOUT_ROWS).chain(EVICTION_ROWS);
+        assert!(rows.into_iter().any(|(_, _, rule, _)| is_named(name, rule)), "{name}");
     }
 }
 
@@ -493,6 +783,99 @@ fn a_second_write_after_somebody_elses_is_fine() {
     again["requestObject"][1]["value"] = json!("999");
     run.audit.extend([foreign, again]);
     assert_eq!(run.findings(), []);
+}
+
+#[test]
+fn a_rollout_may_write_again_after_somebody_else_or_for_another_edit_of_the_policy() {
+    let findings = |between: fn(&mut Run) -> Option<Value>| {
+        let mut run = Run::rollout();
+        let between = between(&mut run);
+        run.audit.extend(between);
+        patch_twice(&mut run);
+        run.findings()
+    };
+    assert_eq!(findings(|_| None).len(), 1);
+    // The status is written by the controller, each time.
+    let written = |run: &mut Run, subresource: &str| {
+        let mut event = run.write("deployments").clone();
+        event["user"]["username"] = json!("someone");
+        event["objectRef"]["subresource"] = json!(subresource);
+        event
+    };
+    let foreign: fn(&mut Run) -> Option<Value> = |run| {
+        let mut event = run.write("deployments").clone();
+        event["user"]["username"] = json!("someone");
+        Some(event)
+    };
+    assert_eq!(findings(foreign), []);
+    assert_eq!(findings(|run| run.others("sidecarpolicies").last().cloned()), []);
+    let mut run = Run::rollout();
+    let status = written(&mut run, "status");
+    run.audit.push(status);
+    patch_twice(&mut run);
+    assert!(run.findings().iter().any(|finding| is_named(finding.rule, "O1")));
+}
+
+#[test]
+fn an_edit_of_the_policy_a_moment_ago_may_be_unknown_to_the_operator() {
+    let findings = |time: &str| {
+        let mut run = Run::rollout();
+        let mut paused = run.others("sidecarpolicies").last().unwrap().clone();
+        paused["responseObject"]["spec"]["updateStrategy"]["paused"] = json!(true);
+        paused["requestReceivedTimestamp"] = json!(time);
+        let at = run.audit.iter().position(|event| event["objectRef"]["resource"] == "deployments").unwrap();
+        // It is the last one that is known.
+        run.others("sidecarpolicies")
+            .for_each(|event| event["requestReceivedTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        run.audit.retain(|event| event["objectRef"]["resource"] != "sidecarpolicies" || event["verb"] == "create");
+        run.audit.insert(at, paused);
+        run.findings()
+    };
+    assert_eq!(findings("2026-11-27T17:17:10Z"), []);
+    assert!(findings("2026-11-27T17:16:00Z").iter().all(|finding| is_named(finding.rule, "O4")));
+    assert!(!findings("2026-11-27T17:16:00Z").is_empty());
+}
+
+#[test]
+fn who_was_available_at_a_write_is_told_by_the_times_and_not_by_the_order_of_the_log() {
+    let mut run = Run::rollout();
+    limit(&mut run, &json!(1));
+    // The one was available again before the other was written, and the log says so in the end only.
+    let is_status = |event: &Value| {
+        event["objectRef"]["resource"] == "deployments" && event["objectRef"]["subresource"] == "status"
+    };
+    let last = run.audit.iter().rposition(is_status).unwrap();
+    let mut status = run.audit.remove(last);
+    assert_eq!(status["objectRef"]["name"], "web-1");
+    for event in &mut run.audit {
+        if event["objectRef"]["name"] == "web-0" && event["verb"] == "patch" && !is_status(event) {
+            event["requestReceivedTimestamp"] = json!("2026-11-27T17:17:15Z");
+        }
+    }
+    status["requestReceivedTimestamp"] = json!("2026-11-27T17:17:14Z");
+    run.audit.push(status);
+    assert_eq!(run.findings(), []);
+}
+
+#[test]
+fn what_was_stored_before_the_log_begins_counts() {
+    let mut run = Run::rollout();
+    let created = run.others("sidecarpolicies").next().unwrap()["responseObject"].clone();
+    let mut policy = created;
+    policy["kind"] = json!("SidecarPolicy");
+    policy["spec"]["updateStrategy"]["paused"] = json!(true);
+    run.audit.retain(|event| {
+        event["objectRef"]["resource"] == "deployments" && event["user"]["username"] == Site::default().user
+    });
+    assert_eq!(run.findings(), []);
+    let mut oracle = run.oracle();
+    assert_eq!(oracle.findings(None), []);
+    oracle = Oracle::new(Site::default());
+    oracle.begin(&State::new(json!([policy])).unwrap());
+    let log: Vec<String> = run.audit.iter().map(Value::to_string).collect();
+    oracle.read(log.join("\n").as_bytes()).unwrap();
+    assert!(oracle.findings(None).iter().all(|finding| finding.to_string().contains("policy `envoy` is paused")));
+    assert_eq!(oracle.findings(None).len(), 2);
 }
 
 #[test]

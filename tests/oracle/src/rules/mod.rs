@@ -29,22 +29,22 @@ pub struct StateRule {
 pub const WRITES: [WriteRule; 6] = [
     WriteRule {
         name: "O1 once",
-        wants: "a workload is written once, and again only after somebody else has written it",
+        wants: "a workload is written once, by a rollout once for each revision, and again only after somebody else has written it, or the policy",
         check: writes::once,
     },
     WriteRule {
         name: "O2 all-or-nothing",
-        wants: "one guarded patch has the content, its marker, and the removal of our entries; what is being deleted gets no content",
+        wants: "one guarded patch has the content, its marker, and the removal of our entries; what is being deleted gets no content; an eviction and a resize are guarded, too",
         check: writes::whole,
     },
     WriteRule {
         name: "O3 nothing-foreign",
-        wants: "a patch stays within what injection may touch, and changes nothing that was there",
+        wants: "a patch stays within what injection may touch, and changes nothing that was there; a rollout changes nothing but what markers list",
         check: writes::own_fields,
     },
     WriteRule {
         name: "O4 ours-to-write",
-        wants: "nothing is written that is not the operator's to write",
+        wants: "nothing is written that is not the operator's to write; a rollout needs a policy that rolls out to the workload, and keeps away from what has opted out, and from what nobody makes again",
         check: writes::own_objects,
     },
     WriteRule { name: "O7 silence", wants: "at rest, only the lease is written", check: writes::silent },
@@ -74,6 +74,10 @@ pub const STATES: [StateRule; 4] = [
         check: state::left_alone,
     },
 ];
+
+/// The rule for all writes of rollouts together, by name, and in a sentence.
+pub const IN_TURN: (&str, &str) =
+    ("O12 in-turn", "never are more workloads updated and not available yet than `maxUnavailable`");
 
 /// The name of the comparison with runs without faults: see [`crate::Digest::compare`].
 pub const SAME: &str = "O9 same-as-without-faults";

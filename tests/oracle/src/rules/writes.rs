@@ -3,12 +3,13 @@
 use crate::Site;
 use crate::history::Write;
 use crate::patch::{Operation, operations, tested};
-use crate::pod;
+use crate::pod::{self, markers};
+use crate::rollout::{self, Step};
 use serde_json::Value;
 
 /// O1.
 pub(super) fn once(_: &Site, write: &Write) -> Option<String> {
-    let earlier = write.earlier.as_ref().filter(|_| write.completes())?;
+    let earlier = write.earlier.as_ref().filter(|_| write.completes() || write.rolled().is_some())?;
     Some(format!("written again, and nobody else has written it since [{earlier}]"))
 }
 
@@ -21,6 +22,9 @@ pub(super) fn keeps_in_force(_: &Site, write: &Write) -> Option<String> {
 
 /// O2.
 pub(super) fn whole(_: &Site, write: &Write) -> Option<String> {
+    if let Some(step) = write.rolled() {
+        return whole_step(write, step);
+    }
     let pod = write.pod.filter(|_| write.completes())?;
     let patch = &write.event.request_object;
     let operations = operations(patch);
@@ -45,6 +49,26 @@ pub(super) fn whole(_: &Site, write: &Write) -> Option<String> {
         (Some(content), false, _) => Some(format!("`{}` is added without a marker", content.path)),
         _ => None,
     }
+}
+
+/// O2, for a rollout.
+fn whole_step(write: &Write, step: Step) -> Option<String> {
+    let missing = ["uid", "resourceVersion"].into_iter().find(|field| rollout::guard(write.event, field).is_none());
+    if let Some(missing) = missing {
+        return Some(format!("not guarded by the `{missing}` of what was read"));
+    }
+    let pod = write.pod.filter(|_| step == Step::Patch)?;
+    if is_leaving(write) {
+        return Some("a rollout changes what is being deleted".into());
+    }
+    let operations = operations(&write.event.request_object);
+    if !operations.iter().any(|operation| sets_marker(pod, operation)) {
+        return Some("a rollout changes content without its marker".into());
+    }
+    let after = &write.event.response_object;
+    let all = after.pointer(pod).map(markers).unwrap_or_default();
+    let lacking = all.iter().flat_map(|marker| &marker.added).find(|pointer| pod::count(after, pointer) != 1)?;
+    Some(format!("a marker lists `{lacking}`, which is not there once"))
 }
 
 /// Whether the object was being deleted before the write, or is afterwards, which a write cannot undo.
@@ -72,6 +96,9 @@ fn sets_marker(pod: &str, operation: &Operation) -> bool {
 
 /// O3.
 pub(super) fn own_fields(site: &Site, write: &Write) -> Option<String> {
+    if let Some(step) = write.rolled() {
+        return own_content(write, step);
+    }
     let pod = write.pod.filter(|_| write.completes())?;
     let operations = operations(&write.event.request_object);
     if let Some(beyond) = operations.iter().find(|operation| !operation.is_test() && !may_touch(pod, operation)) {
@@ -92,6 +119,33 @@ pub(super) fn own_fields(site: &Site, write: &Write) -> Option<String> {
         return Some(format!("the foreign entries {:?} have become {:?}", foreign(before), foreign(after)));
     }
     pod::lost(before, after).map(|path| format!("`{path}` is not any more what it was"))
+}
+
+/// O3, for a rollout: the object without what markers list stays as it is.
+fn own_content(write: &Write, step: Step) -> Option<String> {
+    let pod = write.pod.filter(|_| step != Step::Evict)?;
+    let is_inside = |path: &str| {
+        let below = path.strip_prefix(pod).unwrap_or_default();
+        below.starts_with("/spec/") || below == "/metadata" || below.starts_with("/metadata/")
+    };
+    let operations = operations(&write.event.request_object);
+    if let Some(beyond) = operations.iter().find(|operation| !operation.is_test() && !is_inside(operation.path)) {
+        return Some(format!("`{}` of `{}` is nothing that a rollout does", beyond.op, beyond.path));
+    }
+    let (before, after) = (write.before.as_ref()?, &write.event.response_object);
+    if after["metadata"].is_null() {
+        return None;
+    }
+    let listed = |object: &Value| -> Vec<String> {
+        object.pointer(pod).map(markers).unwrap_or_default().into_iter().flat_map(|marker| marker.added).collect()
+    };
+    let restarted = (step == Step::Restart).then(|| format!("{pod}{}", rollout::RESTARTED));
+    let was_listed: Vec<String> = listed(before).into_iter().chain(restarted.clone()).collect();
+    // A volume that something else mounts stays.
+    let volumes = was_listed.iter().filter(|pointer| pointer.contains("/spec/volumes/")).cloned();
+    let is_listed: Vec<String> = listed(after).into_iter().chain(restarted).chain(volumes).collect();
+    let (before, after) = (pod::without(before, pod, &was_listed), pod::without(after, pod, &is_listed));
+    pod::difference(&before, &after).map(|path| format!("`{path}` is not any more what it was, and no marker lists it"))
 }
 
 /// Whether an injection may contain the operation.
@@ -120,10 +174,16 @@ pub(super) fn own_objects(site: &Site, write: &Write) -> Option<String> {
     let at = &event.object_ref;
     let in_own_namespace = at.namespace == site.namespace;
     let is_workload = write.pod.is_some() || at.resource == "jobs" || at.resource == "secrets";
+    if let Some(objection) = write.rolled().and_then(|step| stays_away(site, write, step)) {
+        return Some(objection);
+    }
     let allowed: &[&str] = match (at.api_group.as_str(), at.resource.as_str(), at.subresource.as_str()) {
         // A dry-run create in our own namespace, which stores nothing.
         (_, _, "") if event.is_dry_run() && event.verb == "create" && in_own_namespace && is_workload => &["create"],
         (_, _, "") if write.pod.is_some() => &["patch"],
+        ("", "pods", "resize") => &["patch"],
+        ("", "pods", "eviction") => &["create"],
+        ("apps", "controllerrevisions", "") if in_own_namespace => &["create", "patch", "delete"],
         ("admissionregistration.k8s.io", _, "") if event.name().starts_with("scpol-") => {
             &["create", "update", "delete"]
         }
@@ -137,9 +197,44 @@ pub(super) fn own_objects(site: &Site, write: &Write) -> Option<String> {
     if !allowed.contains(&event.verb.as_str()) {
         return Some(format!("`{}` is not ours to do there", event.verb));
     }
-    let is_registration = at.api_group == "admissionregistration.k8s.io" && event.request_object.is_object();
+    let is_revision = at.resource == "controllerrevisions" && event.verb == "create";
+    let is_registration = at.api_group == "admissionregistration.k8s.io" || is_revision;
+    let is_registration = is_registration && event.request_object.is_object();
     let lacks_label = event.request_object["metadata"]["labels"]["app.kubernetes.io/managed-by"] != "scpol";
     (is_registration && lacks_label && event.verb != "delete").then(|| "registered without our label".into())
+}
+
+/// The controllers that make pods again.
+const MAKERS: [&str; 4] = ["ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"];
+
+/// O4, for a rollout: why it must stay away from the workload.
+fn stays_away(site: &Site, write: &Write, step: Step) -> Option<String> {
+    let about = &write.event.object_ref;
+    if site.protects(&about.namespace) {
+        return Some("a rollout in a protected namespace".into());
+    }
+    let object = match (&write.before, step) {
+        (Some(before), _) => before,
+        (None, Step::Evict) => &Value::Null,
+        (None, _) => &write.event.response_object,
+    };
+    let pod = write.pod.and_then(|pod| object.pointer(pod)).unwrap_or(&Value::Null);
+    if rollout::opts_out(object) || rollout::opts_out(pod) {
+        return Some("it has opted out of rollouts".into());
+    }
+    if about.resource == "pods" && object.is_object() {
+        let owner = rollout::controller(object).map(|owner| owner["kind"].as_str().unwrap_or_default());
+        let ends = object["spec"]["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
+        match owner {
+            None | Some("Node" | "Job") => return Some("no controller makes the pod again".into()),
+            _ if ends => return Some("the pod ends by itself".into()),
+            Some(kind) if step == Step::Evict && !MAKERS.contains(&kind) => {
+                return Some(format!("a `{kind}` may not make the pod again"));
+            }
+            _ => {}
+        }
+    }
+    write.objection.as_ref().map(|objection| format!("no policy rolls out to it: {objection}"))
 }
 
 /// O7.
