@@ -118,7 +118,7 @@ impl Controllers {
     }
 
     /// The most that were not available at one time since the last call.
-    fn take_most(&self) -> usize {
+    pub(crate) fn take_most(&self) -> usize {
         self.most.swap(0, Ordering::Relaxed)
     }
 }
@@ -141,7 +141,7 @@ pub(crate) async fn world(version: Version) -> Result<World> {
 }
 
 /// Grants the rights of rollouts, as the docs say.
-async fn grant(world: &World) -> Result<()> {
+pub(crate) async fn grant(world: &World) -> Result<()> {
     for part in ["cluster_role", "role"] {
         world.cluster.apply_file(&file(&format!("config/rbac/rollout/{part}.yaml"))).await?;
     }

@@ -2,7 +2,7 @@
 
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::scene::{Calm, Engine, Scene, agent, envoy, first, second};
-use crate::chaos::{certificates, clock, crowd, killed, limits, stale, stories, upgrade};
+use crate::chaos::{certificates, clock, crowd, killed, limits, rollout, stale, stories, upgrade};
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -27,6 +27,8 @@ pub(crate) enum Play {
     Rules(&'static [Rule]),
     /// A special story.
     Story(fn(&Scene) -> BoxFuture<'_, Result<()>>),
+    /// The same, with controllers and nodes on which pods run.
+    OnNodes(fn(&Scene) -> BoxFuture<'_, Result<()>>),
 }
 
 const LEGACY: &[Engine] = &[Engine::Initializer];
@@ -54,6 +56,20 @@ pub(crate) const CASES: &[Case] = &[
         engines: Engine::ALL,
         is_quick: false,
         play: Play::Story(|scene| killed::at_each_request_of_a_hand_over(scene).boxed()),
+    },
+    Case {
+        id: "F01",
+        name: "killed_at_a_request_of_a_rollout",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Story(|scene| rollout::killed_at_each_request(scene).boxed()),
+    },
+    Case {
+        id: "F01",
+        name: "killed_at_a_request_of_evictions",
+        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
+        is_quick: false,
+        play: Play::OnNodes(|scene| rollout::of_evictions_killed_at_each_request(scene).boxed()),
     },
     Case {
         id: "F02",
@@ -384,10 +400,11 @@ const WRITES: [Verb; 4] = [Verb::Create, Verb::Update, Verb::Patch, Verb::Delete
 
 /// Runs a case and judges it.
 pub(crate) async fn run(case: &Case, engine: Engine, seed: u64) -> Result<()> {
-    let scene = Scene::new(engine, seed).await?;
+    let nodes = if matches!(case.play, Play::OnNodes(_)) { 2 } else { 0 };
+    let scene = Scene::new(engine, seed, nodes).await?;
     let played = match &case.play {
         Play::Rules(rules) => ordinary(&scene, rules).await,
-        Play::Story(story) => story(&scene).await,
+        Play::Story(story) | Play::OnNodes(story) => story(&scene).await,
     };
     let Err(error) = played else { return Ok(()) };
     let kept = keep(&scene, &format!("{}-{}-{}-{seed}", case.id, case.name, engine.name()), &error)?;

@@ -12,6 +12,7 @@ pub(crate) mod fault;
 mod killed;
 mod limits;
 pub(crate) mod proxy;
+mod rollout;
 mod scene;
 mod stale;
 mod stories;

@@ -41,6 +41,8 @@ pub(crate) struct Scene {
     webhook: u16,
     /// The offset in the audit log at which the judged part begins.
     begun: AtomicUsize,
+    /// What was stored then, if anybody has looked.
+    known: Mutex<Option<State>>,
     /// The operator's resync interval in seconds. By default it is so long that it affects no story.
     resync: AtomicUsize,
     /// The number of Deployments that [`Self::works`] has created.
@@ -49,11 +51,11 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// A new server with everything installed, without a running operator.
-    pub(crate) async fn new(engine: Engine, seed: u64) -> Result<Self> {
+    pub(crate) async fn new(engine: Engine, seed: u64, nodes: usize) -> Result<Self> {
         let policy = concat!("--audit-policy-file=", env!("CARGO_MANIFEST_DIR"), "/tests/oracle/audit-policy.yaml");
         // One file, for stories of any length.
         let size = "--audit-log-maxsize=10000";
-        let builder = ControlPlane::builder(version(engine)).audit_log().extra_arg(policy).extra_arg(size);
+        let builder = ControlPlane::builder(version(engine)).nodes(nodes).audit_log().extra_arg(policy).extra_arg(size);
         let world = World::with(builder).await?;
         let proxy = Proxy::start(&world.cluster, seed).await?;
         let webhook = free_port();
@@ -66,6 +68,7 @@ impl Scene {
             surroundings: Mutex::default(),
             webhook,
             begun: AtomicUsize::new(0),
+            known: Mutex::default(),
             resync: AtomicUsize::new(900),
             tried: AtomicUsize::new(0),
         })
@@ -335,6 +338,7 @@ impl Scene {
         let admission = "/apis/admissionregistration.k8s.io";
         let mut lists = vec![("Deployment", "apps/v1", "/apis/apps/v1/deployments".to_owned())];
         lists.push(("Pod", "v1", "/api/v1/pods".into()));
+        lists.push(("Namespace", "v1", "/api/v1/namespaces".into()));
         lists.push(("SidecarPolicy", "scpol.dev/v1alpha1", "/apis/scpol.dev/v1alpha1/sidecarpolicies".into()));
         let registrations: &[(&str, &str, &str)] = if version(self.engine).has_initializers() {
             &[("InitializerConfiguration", "v1alpha1", "initializerconfigurations")]
@@ -379,6 +383,9 @@ impl Scene {
             let looked = Instant::now();
             let state = self.state().await?;
             let mut oracle = Oracle::new(Self::site());
+            if let Some(known) = &*self.known.lock().expect("nobody panics with it") {
+                oracle.begin(known);
+            }
             oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
             let digest = oracle.digest(&state);
             let done_wrong = oracle.findings(None);
@@ -463,6 +470,13 @@ impl Scene {
         let whole_lines = self.audit()?.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.begun.store(whole_lines, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The same, but the oracle knows what is stored now.
+    pub(crate) async fn begin_with_what_is_stored(&self) -> Result<()> {
+        let state = self.state().await?;
+        *self.known.lock().expect("nobody panics with it") = Some(state);
+        self.begin()
     }
 
     /// Deletes all policies and Deployments, and waits until there is no registration.
