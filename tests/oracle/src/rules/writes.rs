@@ -228,9 +228,7 @@ fn stays_away(site: &Site, write: &Write, step: Step) -> Option<String> {
         match owner {
             None | Some("Node" | "Job") => return Some("no controller makes the pod again".into()),
             _ if ends => return Some("the pod ends by itself".into()),
-            Some(kind) if step == Step::Evict && !MAKERS.contains(&kind) => {
-                return Some(format!("a `{kind}` may not make the pod again"));
-            }
+            Some(kind) if !MAKERS.contains(&kind) => return Some(format!("a `{kind}` may not make the pod again")),
             _ => {}
         }
     }
