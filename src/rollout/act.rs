@@ -113,8 +113,15 @@ async fn attempt(
     let is_pod = object.kind.is_pod();
     match update::carries(&workload, policy, &site) {
         Carries::This if !is_restart => return Acted::NotNeeded.into(),
-        Carries::This if !is_pod => return at.restart().await.into(),
-        Carries::This => return if may_evict() { at.evict().await } else { Acted::Changed }.into(),
+        Carries::This => {
+            return match update::untouchable(&workload) {
+                Some(left) => Acted::Left(version, left.into()),
+                None if !is_pod => at.restart().await,
+                None if may_evict() => at.evict().await,
+                None => Acted::Changed,
+            }
+            .into();
+        }
         Carries::Other(_) | Carries::Nothing | Carries::Unreadable => {}
     }
     let from = revisions.latest_first(&policy.name);

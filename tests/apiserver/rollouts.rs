@@ -428,9 +428,9 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     }
 
     // A naked pod is never evicted.
-    let mut naked = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "naked" }, "spec": pod_template("naked")["spec"] });
-    naked["metadata"]["annotations"] = json!({ "scpol.dev/inject": "true" });
-    world.create(PODS, &naked).await?;
+    let mut alone = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "naked" }, "spec": pod_template("naked")["spec"] });
+    alone["metadata"]["annotations"] = json!({ "scpol.dev/inject": "true" });
+    world.create(PODS, &alone).await?;
     let template =
         json!({ "containers": [{ "name": "envoy", "image": "envoy:2", "env": [{ "name": "A", "value": "2" }] }] });
     world.edit_policy("envoy", json!({ "template": template })).await?;
@@ -439,6 +439,23 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     assert!(message.contains("1 are left as they are"), "{message}");
     let naked = world.get(&format!("{PODS}/naked")).await?.context("it is there")?;
     assert_eq!(naked["spec"]["containers"][1]["env"][0]["value"], "1");
+
+    // Nor for a restart, which makes all others anew.
+    request(&world.admin, "DELETE", &format!("{PODS}/naked"), &json!({ "gracePeriodSeconds": 0 })).await?;
+    let naked = world.create(PODS, &alone).await?;
+    assert_eq!(naked["spec"]["containers"][1]["env"][0]["value"], "2");
+    let before = uids(&pods().await?);
+    // Pods of the same second count as made since.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let now = json!({ "metadata": { "annotations": { "scpol.dev/restartedAt": jiff::Timestamp::now().to_string() } } });
+    policies(&world.cluster).patch("envoy", &Default::default(), &kube::api::Patch::Merge(now)).await?;
+    within(LIMIT, "all pods are made anew", || async {
+        let pods = pods().await?;
+        Ok(pods.len() == 3 && uids(&pods).is_disjoint(&before))
+    })
+    .await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    world.get(&format!("{PODS}/naked")).await?.context("nobody makes it again")?;
     Ok(())
 }
 

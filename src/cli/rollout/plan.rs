@@ -198,7 +198,8 @@ impl Deciding<'_> {
             return Decided { action: Action::Leave, code: Some(code.to_string()), why };
         }
         if member.carries == Carries::This {
-            return plain(if is_pod { Action::Evict } else { Action::Patch }, has);
+            let restart = || plain(if is_pod { Action::Evict } else { Action::Patch }, has);
+            return update::untouchable(workload).map_or_else(restart, leave);
         }
         if !is_pod {
             return match update::template_update(workload, from, self.policy, self.policies, self.site) {

@@ -6,6 +6,7 @@
 //! | Does a workload have the content already? | [`carries`] |
 //! | Which patch changes its pod template? | [`template_update`], [`removal`] |
 //! | Can a pod be changed while it runs, or must it be created again? | [`pod_update`] |
+//! | May a workload that has the content be restarted? | [`untouchable`] |
 //!
 //! The marker on the workload lists what a [`Revision`] added. Users can write markers, so each entry must be exactly
 //! what that revision adds (`inject::listed`); otherwise it is the user's, and nothing changes. Then:
@@ -198,10 +199,7 @@ impl<'a> Own<'a> {
         from: impl IntoIterator<Item = &'r Revision>,
         template: &'a Template,
     ) -> Result<Self, Left> {
-        check_opt_out(workload)?;
-        if workload.kind.is_job() {
-            return Err(Left::new(Cause::EndsByItself, "the pod template of a Job cannot change"));
-        }
+        check(workload)?;
         let mut own = Self { policy: &template.policy, workload: Cow::Borrowed(workload), marker: None };
         if !is_marked(workload, template) {
             return Ok(own);
@@ -254,6 +252,20 @@ impl<'a> Own<'a> {
 fn is_marked(workload: &Workload, template: &Template) -> bool {
     let annotations = workload.pod().map(|pod| &pod["metadata"]["annotations"]);
     annotations.is_some_and(|annotations| !annotations[template.marker_key.as_str()].is_null())
+}
+
+/// Why a rollout leaves `workload` as it is, whatever it carries; none if it may be restarted. The Namespace of `workload` is known.
+pub fn untouchable(workload: &Workload) -> Option<Left> {
+    if workload.kind.is_pod() { pod::check(workload).err() } else { check(workload).err() }
+}
+
+/// Whether the workload, which is no pod, may be touched.
+fn check(workload: &Workload) -> Result<(), Left> {
+    check_opt_out(workload)?;
+    if workload.kind.is_job() {
+        return Err(Left::new(Cause::EndsByItself, "the pod template of a Job cannot change"));
+    }
+    Ok(())
 }
 
 fn check_opt_out(workload: &Workload) -> Result<(), Left> {

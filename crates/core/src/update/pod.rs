@@ -78,16 +78,24 @@ pub fn pod_update<'a>(
     PodChange::Recreate(why.unwrap_or_else(unknown))
 }
 
-/// Whether a pod of that kind may be touched.
-fn check(pod: &Workload) -> Result<(), Left> {
+/// The controllers that make pods again, and of which the operator knows how many pods each keeps.
+const MAKERS: [&str; 4] = ["ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"];
+
+/// Whether the pod may be touched.
+pub(super) fn check(pod: &Workload) -> Result<(), Left> {
     check_opt_out(pod)?;
     let owners = pod.body["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
     if pod.ends() || owner.is_some_and(|owner| owner["kind"] == "Job") {
         return Err(Left::new(Cause::EndsByItself, "the pod ends by itself"));
     }
-    // A mirror pod belongs to its Node.
-    if owner.is_none_or(|owner| owner["kind"] == "Node") {
+    // A mirror pod belongs to its Node. Other projects have kinds of the same names.
+    let is_maker = |owner: &Value| {
+        let group =
+            owner["apiVersion"].as_str().map_or("apps", |version| version.split_once('/').map_or("", |at| at.0));
+        MAKERS.iter().any(|kind| owner["kind"] == *kind) && matches!(group, "" | "apps")
+    };
+    if !owner.is_some_and(is_maker) {
         return Err(Left::new(Cause::NotRecreated, "no controller makes the pod again"));
     }
     Ok(())

@@ -789,6 +789,11 @@ fn a_pod_is_created_again_only_if_a_controller_does_so_and_the_policy_would_be_i
         (json!({"metadata": {"ownerReferences": null}}), Cause::NotRecreated),
         (owner("ReplicaSet", false), Cause::NotRecreated),
         (owner("Node", true), Cause::NotRecreated),
+        (owner("Workflow", true), Cause::NotRecreated),
+        (
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1", "kind": "StatefulSet", "name": "o", "controller": true}]}}),
+            Cause::NotRecreated,
+        ),
         (
             json!({"metadata": {"ownerReferences": null, "annotations": {"kubernetes.io/config.mirror": "x"}}}),
             Cause::NotRecreated,
@@ -801,6 +806,11 @@ fn a_pod_is_created_again_only_if_a_controller_does_so_and_the_policy_would_be_i
     ] {
         let change = judged(&from, &to, &spec, |body| json_patch::merge(body, &edit));
         assert!(matches!(&change, PodChange::Leave(left) if left.cause == cause), "{edit}: {change:?}");
+        // Nor for a restart, unless the policy alone decides.
+        let mut body = created(&pod(&spec), &[&from]).body;
+        json_patch::merge(&mut body, &edit);
+        let left = untouchable(&pod(&spec).with_body(body)).map(|left| left.cause);
+        assert_eq!(left, Some(cause).filter(|cause| !matches!(cause, Cause::NotInjected(_))), "{edit}");
     }
     let judge = |stored: &Workload, from: Option<&Revision>, to: &Arc<Policy>| {
         pod_update(stored, from, to, &policies(&[to]), &site(), true)
