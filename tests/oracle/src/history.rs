@@ -132,7 +132,7 @@ impl History {
             None => write.earlier = self.earlier(event),
             Some(step) => {
                 let about = write.before.as_ref().unwrap_or(&event.response_object);
-                write.objection = self.known.objection(event, &marked(&write), about);
+                write.objection = self.known.objection(event, step, &marked(&write), about);
                 let done = self.rolled.get(&same(event));
                 let again = works(&write, step).into_iter().find_map(|work| {
                     let (audit_id, edits) = done?.get(&work)?;

@@ -143,8 +143,14 @@ impl Known {
         }
     }
 
-    /// Why no policy lets a rollout write the workload, of which `object` is what was there. None if one does, or nobody can tell.
-    pub(crate) fn objection(&self, event: &Event, marked: &[(String, String)], object: &Value) -> Option<String> {
+    /// Why no policy lets a `step` of a rollout write the workload, of which `object` is what was there. None if one does, or nobody can tell.
+    pub(crate) fn objection(
+        &self,
+        event: &Event,
+        step: Step,
+        marked: &[(String, String)],
+        object: &Value,
+    ) -> Option<String> {
         let (at, about) = (event.request_received_timestamp, &event.object_ref);
         let namespace = lately(self.namespaces.get(&about.namespace), at);
         if !namespace.is_empty() && namespace.iter().all(|namespace| opts_out(namespace)) {
@@ -154,7 +160,7 @@ impl Known {
         for policy in self.candidates(marked) {
             let versions = lately(self.policies.get(policy), at);
             let objections: Option<Vec<&str>> =
-                versions.iter().map(|version| objection_of(version, event, object)).collect();
+                versions.iter().map(|version| objection_of(version, event, step, object)).collect();
             let last = objections?.pop()?;
             objection = Some(format!("policy `{policy}` {last}"));
         }
@@ -171,7 +177,7 @@ impl Known {
         let at = event.request_received_timestamp;
         let rolls = |policy: &&str| {
             let versions = lately(self.policies.get(*policy), at);
-            versions.iter().any(|version| objection_of(version, event, &Value::Null).is_none())
+            versions.iter().any(|version| objection_of(version, event, Step::Patch, &Value::Null).is_none())
         };
         let policies = self.candidates(marked).into_iter().filter(|policy| !marked.is_empty() || rolls(policy));
         if self.policies.is_empty() { None } else { policies.map(limit).sum() }
@@ -203,7 +209,7 @@ pub(crate) fn opts_out(object: &Value) -> bool {
 }
 
 /// Why this version of a policy rolls out nothing to the workload; none if it does.
-fn objection_of(policy: &Value, event: &Event, object: &Value) -> Option<&'static str> {
+fn objection_of(policy: &Value, event: &Event, step: Step, object: &Value) -> Option<&'static str> {
     let (spec, about) = (&policy["spec"], &event.object_ref);
     let strategy = &spec["updateStrategy"];
     let targets = spec["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -222,6 +228,7 @@ fn objection_of(policy: &Value, event: &Event, object: &Value) -> Option<&'stati
         (strategy["type"] != "RollingUpdate", "does not roll out"),
         (strategy["paused"] == true, "is paused"),
         (spec["suspend"] == true, "is suspended"),
+        (step == Step::Restart && !asks_for_restart(policy), "asks for no restart"),
         (spec["mode"] == "Audit", "is in audit mode"),
         (targets.is_empty() && about.resource != "deployments", "does not target this kind"),
         (!targets.is_empty() && !targets.iter().any(is_target), "does not target this kind"),
@@ -233,6 +240,10 @@ fn objection_of(policy: &Value, event: &Event, object: &Value) -> Option<&'stati
         ),
     ];
     objections.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
+}
+
+fn asks_for_restart(policy: &Value) -> bool {
+    policy["metadata"]["annotations"]["scpol.dev/restartedAt"].is_string()
 }
 
 /// Whether a name matches a glob, in which `*` stands for any characters.

@@ -515,6 +515,19 @@ const ROLLOUT_ROWS: &[Row] = &[
         "does not select its labels",
     ),
     (
+        "all pods are made anew, and nobody has asked for it",
+        |run| {
+            let path = "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt";
+            *run.patch() = [
+                run.patch()[..2].to_vec(),
+                vec![json!({ "op": "add", "path": path, "value": "2026-11-27T17:17:13Z" })],
+            ]
+            .concat();
+        },
+        "O4",
+        "policy `envoy` asks for no restart",
+    ),
+    (
         "a Job is written",
         |run| {
             let about = &mut run.write("deployments")["objectRef"];
