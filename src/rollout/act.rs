@@ -180,6 +180,7 @@ impl At<'_> {
         let metadata = self.workload.pod().map(|pod| &pod["metadata"]).unwrap_or(&Value::Null);
         let now = Timestamp::now().to_string();
         let patch = json!([
+            { "op": "test", "path": "/metadata/uid", "value": self.workload.uid() },
             { "op": "test", "path": "/metadata/resourceVersion", "value": self.workload.resource_version() },
             annotate(&self.workload.pod_pointer(), metadata, RESTARTED, &now),
         ]);

