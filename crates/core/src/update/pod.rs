@@ -89,16 +89,23 @@ pub(super) fn check(pod: &Workload) -> Result<(), Left> {
     if pod.ends() || owner.is_some_and(|owner| owner["kind"] == "Job") {
         return Err(Left::new(Cause::EndsByItself, "the pod ends by itself"));
     }
-    // A mirror pod belongs to its Node. Other projects have kinds of the same names.
+    // Other projects have kinds of the same names.
     let is_maker = |owner: &Value| {
         let group =
             owner["apiVersion"].as_str().map_or("apps", |version| version.split_once('/').map_or("", |at| at.0));
         MAKERS.iter().any(|kind| owner["kind"] == *kind) && matches!(group, "" | "apps")
     };
-    if !owner.is_some_and(is_maker) {
-        return Err(Left::new(Cause::NotRecreated, "no controller makes the pod again"));
+    match owner {
+        Some(owner) if is_maker(owner) => Ok(()),
+        // A mirror pod belongs to its Node.
+        Some(owner) if owner["kind"] != "Node" => {
+            let [kind, version] = ["kind", "apiVersion"].map(|field| owner[field].as_str().unwrap_or_default());
+            let message =
+                format!("a {kind} of {version} may not make the pod again: it is none of {}", MAKERS.join(", "));
+            Err(Left::new(Cause::NotRecreated, message))
+        }
+        _ => Err(Left::new(Cause::NotRecreated, "no controller makes the pod again")),
     }
-    Ok(())
 }
 
 /// The patch and the resize of `pod`, whose `marker` has the hash of the revision `from`.
