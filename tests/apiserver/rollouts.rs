@@ -24,7 +24,6 @@ crate::tests![
     content_that_somebody_edited_is_left_and_named,
     running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds,
     without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers,
-    a_leader_that_is_killed_at_any_moment_leaves_no_workload_touched_twice,
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_initializers_and_webhook_of_1_13,
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_current_engines,
     a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back,
@@ -484,47 +483,6 @@ async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_s
     grant(&world).await?;
     wait_images(&world, &["web"], "envoy:2").await?;
     wait_progress(&world, "envoy", "Complete").await.map(drop)
-}
-
-async fn a_leader_that_is_killed_at_any_moment_leaves_no_workload_touched_twice() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let mut operator = Operator::ready(&world.cluster, &[]).await?;
-    let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(200));
-    world.policy("envoy", rolling("envoy:1", json!({ "maxUnavailable": 2 }))).await?;
-    in_force(&world.cluster, "envoy").await?;
-    let names: Vec<String> = (0..12).map(|number| format!("w{number:02}")).collect();
-    for name in &names {
-        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
-    }
-    wait_progress(&world, "envoy", "Complete").await?;
-    controllers.take_most();
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
-    for kills in 1..=4 {
-        let wanted = kills * 2;
-        within(LIMIT, "some are updated", || async {
-            let mut updated = 0;
-            for name in &names {
-                let stored = world.get(&path(name)).await?.context("it is there")?;
-                updated += usize::from(image_of(&stored, "envoy") == "envoy:2");
-            }
-            Ok(updated >= wanted)
-        })
-        .await?;
-        operator.signal("KILL")?;
-        drop(operator);
-        operator = Operator::ready(&world.cluster, &[]).await?;
-    }
-    let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    wait_images(&world, &all, "envoy:2").await?;
-    wait_progress(&world, "envoy", "Complete").await?;
-    for name in &names {
-        world.patched(name, 1).await?;
-    }
-    assert!(controllers.take_most() <= 2, "more were unavailable than allowed");
-    drop(operator);
-    Ok(())
 }
 
 /// Creates namespaces.
