@@ -83,18 +83,27 @@ const REMINDER: Duration = Duration::from_secs(60);
 /// Passes a warning or an error only if no line with the same fields was logged within the last minute. So a failure that
 /// lasts, and one that has two messages in turn, is one line a minute. Each decision is news.
 #[derive(Default)]
-struct News {
-    /// When the lines of the last minute were logged, by the hash of their fields.
-    logged: Mutex<HashMap<u64, Instant>>,
+struct News(Mutex<Logged>);
+
+#[derive(Default)]
+struct Logged {
+    /// When lines were logged last, by the hash of their fields.
+    lines: HashMap<u64, Instant>,
+    /// When the old ones were last forgotten: once a minute, because in a crowd each line can be another one.
+    tidied: Option<Instant>,
 }
 
 impl News {
     fn is_news(&self, line: u64, now: Instant) -> bool {
-        let mut logged = lock(&self.logged);
-        logged.retain(|_, at| now.duration_since(*at) < REMINDER);
-        let is_news = !logged.contains_key(&line);
+        let is_over = |at: Instant| now.duration_since(at) >= REMINDER;
+        let mut logged = lock(&self.0);
+        if logged.tidied.is_none_or(is_over) {
+            logged.lines.retain(|_, at| !is_over(*at));
+            logged.tidied = Some(now);
+        }
+        let is_news = logged.lines.get(&line).is_none_or(|at| is_over(*at));
         if is_news {
-            logged.insert(line, now);
+            logged.lines.insert(line, now);
         }
         is_news
     }
@@ -229,5 +238,9 @@ mod tests {
         let (news, now) = (News::default(), Instant::now());
         let at = |seconds| news.is_news(1, now + Duration::from_secs(seconds));
         assert_eq!([at(0), at(59), at(60), at(61)], [true, false, true, false]);
+        for seconds in 62..300 {
+            news.is_news(seconds, now + Duration::from_secs(seconds));
+        }
+        assert!(lock(&news.0).lines.len() <= 120, "old lines are forgotten");
     }
 }
