@@ -3,7 +3,6 @@
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
-use crate::rollout::plan::Done;
 #[cfg(target_os = "linux")]
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
@@ -161,11 +160,11 @@ impl Metrics {
     }
 
     /// Counts a write of a rollout.
-    pub fn rolled_out(&self, policy: &str, done: Done, is_pod: bool) {
-        let counter = match done {
-            Done::Evicted => &self.rollout_evictions,
-            Done::Patched(_) if is_pod => &self.rollout_in_place,
-            Done::Patched(_) => &self.rollout_templates,
+    pub fn rolled_out(&self, policy: &str, write: RolloutWrite) {
+        let counter = match write {
+            RolloutWrite::Eviction => &self.rollout_evictions,
+            RolloutWrite::InPlace => &self.rollout_in_place,
+            RolloutWrite::Template => &self.rollout_templates,
         };
         counter.with_label_values(&[policy]).inc();
     }
@@ -213,6 +212,17 @@ impl Metrics {
     pub fn render(&self) -> String {
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }
+}
+
+/// A write of a rollout.
+#[derive(Clone, Copy, Debug)]
+pub enum RolloutWrite {
+    /// The eviction of a pod.
+    Eviction,
+    /// A patch of a running pod.
+    InPlace,
+    /// A patch of the pod template of a workload.
+    Template,
 }
 
 /// Gauges that are set all at once, by the values of their labels.

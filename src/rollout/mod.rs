@@ -29,6 +29,7 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::policies::Stored;
 use crate::cluster::revisions;
 use crate::engine::registration::may;
+use crate::metrics::RolloutWrite;
 use crate::policy::{Policy, Site, checks};
 use crate::revision::Revision;
 use crate::steps::{Now, Reached};
@@ -492,7 +493,12 @@ impl Roller<'_> {
         for (object, member, acted) in done {
             match acted {
                 Acted::Done(done) => {
-                    metrics.rolled_out(&policy.name, done, object.kind.is_pod());
+                    let write = match done {
+                        plan::Done::Evicted => RolloutWrite::Eviction,
+                        plan::Done::Patched(_) if object.kind.is_pod() => RolloutWrite::InPlace,
+                        plan::Done::Patched(_) => RolloutWrite::Template,
+                    };
+                    metrics.rolled_out(&policy.name, write);
                     known.rolling.touched(&object, &member, done, Timestamp::now());
                 }
                 Acted::NotNeeded | Acted::Changed => {}
