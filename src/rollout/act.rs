@@ -13,7 +13,7 @@ use crate::operator::Operator;
 use crate::policy::Policy;
 use crate::update::{self, Carries, PodChange};
 use crate::workload::Workload;
-use crate::workloads::census::{self, Tally};
+use crate::workloads::census;
 use crate::workloads::fleet::RESTARTED;
 use crate::workloads::waiting::ObjectRef;
 use jiff::Timestamp;
@@ -104,9 +104,7 @@ async fn attempt(
     let version = stored.version();
     let workload = Workload::new(&object.kind, stored.value()).within(namespace);
     let (policies, site) = (operator.snapshot().policies, operator.site());
-    let fate = census::fate(&workload, &policies, &site, |_, _| false);
-    let is_matched = fate.iter().any(|(name, tally)| **name == *policy.name && *tally != Tally::Unknown);
-    if !is_matched || !stored.is_initialized() {
+    if !census::is_matched(&workload, &policy.name, &policies, &site) || !stored.is_initialized() {
         return Acted::NotNeeded.into();
     }
     let at = At { operator, api: &api, object, workload: &workload };

@@ -9,6 +9,7 @@ use crate::cluster::object::Object;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
 use crate::survival::lock;
+use crate::update::MAKERS;
 use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Tally};
 use crate::workloads::fleet::rolls;
@@ -21,14 +22,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use tracing::warn;
-
-/// The controllers that make pods again: group, kind and plural.
-pub const MAKERS: [(&str, &str, &str); 4] = [
-    ("apps", "ReplicaSet", "replicasets"),
-    ("apps", "StatefulSet", "statefulsets"),
-    ("apps", "DaemonSet", "daemonsets"),
-    ("", "ReplicationController", "replicationcontrollers"),
-];
 
 /// What the watches have shown.
 #[derive(Default)]

@@ -118,9 +118,7 @@ pub fn failure(
 /// injected. A rollout of a Deployment creates pods but no Deployment, which is enough for a policy that targets pods.
 fn remedy(taken_out: &[String], workload: &Workload, resource: &ApiResource) -> String {
     let (namespace, name) = (workload.namespace(), workload.name());
-    let owners = workload.body["metadata"]["ownerReferences"].as_array();
-    let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-    match (maker(workload), owner) {
+    match (maker(workload), workload.controller()) {
         (Some(("cj", _)), _) => "the next one of its CronJob is created anew".to_owned(),
         (Some((kind, maker)), _) => format!("kubectl rollout restart -n {namespace} {kind}/{maker}"),
         (None, Some(owner)) if owner["kind"] == "Job" => "the next one of its Job is created anew".to_owned(),
@@ -149,7 +147,7 @@ fn address(resource: &ApiResource) -> String {
 /// The owner of `workload`, as the short kind and the name; none if the owner is nothing that a policy may target.
 pub fn maker(workload: &Workload) -> Option<(&'static str, &str)> {
     let metadata = &workload.body["metadata"];
-    let owner = metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)?;
+    let owner = workload.controller()?;
     let name = owner["name"].as_str()?;
     match owner["kind"].as_str()? {
         // The name of a ReplicaSet is that of its Deployment and the hash of the template.

@@ -369,6 +369,12 @@ impl Pairs {
     }
 }
 
+/// Whether `policy`, one of `policies`, matches `workload`, which is stored.
+pub fn is_matched(workload: &Workload, policy: &str, policies: &Policies, site: &Site) -> bool {
+    let fate = fate(workload, policies, site, |_, _| false);
+    fate.iter().any(|(name, tally)| **name == *policy && *tally != Tally::Unknown)
+}
+
 /// The fate of `workload`, which is stored and initialized, for `policies`. `collide` says whether two policies collide.
 pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
     let common = Common::of(workload, site);

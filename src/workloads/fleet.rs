@@ -232,7 +232,5 @@ fn restarts(pod: &Workload, names: &[String]) -> u32 {
 
 /// The UID of the controller of `workload`.
 fn controller(workload: &Workload) -> Option<Arc<str>> {
-    let owners = workload.body["metadata"]["ownerReferences"].as_array()?;
-    let controller = owners.iter().find(|owner| owner["controller"] == true)?;
-    controller["uid"].as_str().map(Arc::from)
+    workload.controller()?["uid"].as_str().map(Arc::from)
 }

@@ -256,6 +256,12 @@ impl Workload {
         self.meta("uid")
     }
 
+    /// The owner reference of its controller; none if it has none.
+    pub fn controller(&self) -> Option<&Value> {
+        let owners = self.body["metadata"]["ownerReferences"].as_array()?;
+        owners.iter().find(|owner| owner["controller"] == true)
+    }
+
     /// The resource version; empty before the object is stored.
     pub fn resource_version(&self) -> &str {
         self.meta("resourceVersion")

@@ -18,11 +18,10 @@ use crate::policy::{Policies, Policy, Site};
 use crate::revision::Content;
 use crate::rollout::act::RESIZE;
 use crate::rollout::covers;
-use crate::rollout::owners::MAKERS;
 use crate::steps;
-use crate::update::{self, Carries, Left, PodChange};
+use crate::update::{self, Carries, Left, MAKERS, PodChange};
 use crate::workload::{Kind, Workload};
-use crate::workloads::census::{self, Tally};
+use crate::workloads::census;
 use crate::workloads::fleet::Member;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -162,9 +161,7 @@ impl Deciding<'_> {
     /// What would be done to `workload`, the parsed `object`. None if the policy does not match it, `Some(None)` if it is up
     /// to date.
     fn decide(&self, workload: &Workload, object: &Object) -> Option<Option<Decided>> {
-        let fate = census::fate(workload, self.policies, self.site, |_, _| false);
-        let is_matched = fate.iter().any(|(name, tally)| **name == *self.policy.name && *tally != Tally::Unknown);
-        if !is_matched || !object.is_initialized() {
+        if !census::is_matched(workload, &self.policy.name, self.policies, self.site) || !object.is_initialized() {
             return None;
         }
         let member = Member::of(workload, object, self.policy, self.site);

@@ -18,7 +18,7 @@
 mod order;
 mod pod;
 
-pub use pod::{PodChange, pod_update};
+pub use pod::{MAKERS, PodChange, pod_update};
 
 use crate::api::ROLLOUT_KEY;
 use crate::api::code::Code;

@@ -78,30 +78,34 @@ pub fn pod_update<'a>(
     PodChange::Recreate(why.unwrap_or_else(unknown))
 }
 
-/// The controllers that make pods again, and of which the operator knows how many pods each keeps.
-const MAKERS: [&str; 4] = ["ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"];
+/// The controllers that make pods again, and of which the operator knows how many pods each keeps: group, kind and plural.
+pub const MAKERS: [(&str, &str, &str); 4] = [
+    ("apps", "ReplicaSet", "replicasets"),
+    ("apps", "StatefulSet", "statefulsets"),
+    ("apps", "DaemonSet", "daemonsets"),
+    ("", "ReplicationController", "replicationcontrollers"),
+];
 
 /// Whether the pod may be touched.
 pub(super) fn check(pod: &Workload) -> Result<(), Left> {
     check_opt_out(pod)?;
-    let owners = pod.body["metadata"]["ownerReferences"].as_array();
-    let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    let owner = pod.controller();
     if pod.ends() || owner.is_some_and(|owner| owner["kind"] == "Job") {
         return Err(Left::new(Cause::EndsByItself, "the pod ends by itself"));
     }
     // Other projects have kinds of the same names.
     let is_maker = |owner: &Value| {
-        let group =
-            owner["apiVersion"].as_str().map_or("apps", |version| version.split_once('/').map_or("", |at| at.0));
-        MAKERS.iter().any(|kind| owner["kind"] == *kind) && matches!(group, "" | "apps")
+        let version = owner["apiVersion"].as_str();
+        let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
+        MAKERS.iter().any(|maker| owner["kind"] == maker.1 && group.is_none_or(|group| group == maker.0))
     };
     match owner {
         Some(owner) if is_maker(owner) => Ok(()),
         // A mirror pod belongs to its Node.
         Some(owner) if owner["kind"] != "Node" => {
             let [kind, version] = ["kind", "apiVersion"].map(|field| owner[field].as_str().unwrap_or_default());
-            let message =
-                format!("a {kind} of {version} may not make the pod again: it is none of {}", MAKERS.join(", "));
+            let makers = MAKERS.map(|(_, kind, _)| kind).join(", ");
+            let message = format!("a {kind} of {version} may not make the pod again: it is none of {makers}");
             Err(Left::new(Cause::NotRecreated, message))
         }
         _ => Err(Left::new(Cause::NotRecreated, "no controller makes the pod again")),
