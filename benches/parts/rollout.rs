@@ -212,7 +212,7 @@ fn plan_command(world: &World, pods: usize) -> Result<f64> {
     Ok(quantile(times, 1.0))
 }
 
-/// The longest time of what the operator does each second to know what is next, in seconds.
+/// The slowest plan of the operator, in seconds. The operator plans once a second.
 fn pure_plan(pods: usize) -> Option<f64> {
     let kind = Kind::find("", "pods")?;
     let now = Timestamp::now();

@@ -140,7 +140,7 @@ impl Revisions {
                 self.note(policy, &stored);
                 Ok(())
             }
-            // Somebody deleted it: it is stored anew.
+            // It has been deleted. The next turn finds it missing, and stores it again.
             Err(error) if error.code() == 404 => self.read().await,
             Err(error) => Err(error),
         }

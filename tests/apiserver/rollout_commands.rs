@@ -115,7 +115,7 @@ async fn a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands() -
         ensure!(!annotations["kubectl.kubernetes.io/restartedAt"].is_null(), "{name} was not made anew: {said}");
     }
 
-    // Who waits for the end is told of a failure.
+    // The watch ends when the rollout halts.
     controllers.stick("a");
     edit_image(&world, "envoy:bad").await?;
     let said = rollout(&world, &["status", "envoy", "-w"], 1).await?;

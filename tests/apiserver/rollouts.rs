@@ -500,7 +500,7 @@ async fn create_in(world: &World, namespace: &str, name: &str) -> Result<String>
     Ok(image_of(&created, "envoy").to_owned())
 }
 
-/// The image of the sidecar in new Deployments of a namespace. Nobody completes what is created by a dry run, so on a server with
+/// The image of the sidecar in new Deployments of a namespace. No initializer sees a dry run, so on a server with
 /// Initializers the Deployment is stored for a moment.
 async fn new_in(client: &Client, version: Version, namespace: &str) -> Result<String> {
     let all = format!("/apis/apps/v1/namespaces/{namespace}/deployments");

@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(90);
 /// How long a Deployment is unavailable after a change.
 const TAKES: Duration = Duration::from_millis(200);
 
-/// A rollout that is told again and again.
+/// One rollout, which is repeated.
 struct Rollout<'a> {
     scene: &'a Scene,
     controllers: Controllers,

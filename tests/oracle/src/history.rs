@@ -54,7 +54,7 @@ pub(crate) struct History {
     /// The policies that are in effect according to their status and have not been touched since.
     in_force: BTreeSet<String>,
     known: Known,
-    /// What rollouts have done to each workload since somebody else has written it, by place and UID.
+    /// The rollout writes of each workload since its last write by somebody else, by place and UID.
     rolled: HashMap<String, HashMap<Work, (String, u64)>>,
     turns: Turns,
 }

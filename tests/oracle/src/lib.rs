@@ -75,7 +75,7 @@ impl Oracle {
         Self { site, history: History::default(), findings: Vec::new(), writes: 0 }
     }
 
-    /// Takes note of what is stored before the log begins: workloads, policies and namespaces.
+    /// Records the workloads, policies and namespaces that are stored before the log begins.
     pub fn begin(&mut self, state: &State) {
         self.history.begin(&self.site, state);
     }

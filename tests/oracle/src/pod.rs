@@ -43,7 +43,7 @@ pub(crate) fn markers(pod: &Value) -> Vec<Marker> {
     annotations.into_iter().flatten().filter_map(marker).collect()
 }
 
-/// The markers among annotations: the policies, each with the hash of what it adds.
+/// The policies that have a marker among the annotations, each with the hash of its content.
 pub(crate) fn marked(annotations: &Value) -> impl Iterator<Item = (String, String)> {
     let all = annotations.as_object().into_iter().flatten();
     all.filter_map(|(key, value)| {
