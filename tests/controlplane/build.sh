@@ -5,12 +5,14 @@
 #   build.sh 1.28 1.33           others of versions.txt
 #   build.sh --all               all of them
 #   build.sh 1.36-node           1.36 with its controllers, kubelet, kube-proxy and containerd: what a real node needs
+#   build.sh --seconds 1.13      builds nothing: prints about how many seconds that would take
 #
 # Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl, helm; for the newest version also
 # kube-controller-manager, kube-scheduler, kwok, stages/, prometheus and promtool. Progress goes to stderr. What is built lives
 # outside the checkout, under ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its
-# recipe changes: its go.mod and go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) or
-# KUBEBUILDER_ASSETS (the newest) is used as it is, without Go. SCPOL_TOOLS=no leaves out helm and prometheus, which only tests need.
+# recipe changes: its go.mod and go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) is used
+# as it is, without Go. etcd and kube-apiserver of KUBEBUILDER_ASSETS (the newest), or of a folder where setup-envtest keeps this very
+# version, are not built. SCPOL_TOOLS=no leaves out what only tests need: helm and prometheus, and kubectl if the machine has one.
 set -euo pipefail
 export LC_ALL=C
 
@@ -91,13 +93,14 @@ recipe_prometheus() { # prometheus promtool
 
 # ---- machinery -----------------------------------------------------------------------------------------------------------------
 declare -A quirks=() # version -> words
+declare -A patches=()
 all='' suite='' newest=''
-while read -r version _ in_suite words; do
+while read -r version patch in_suite words; do
     [[ $version == [0-9]* ]] || continue
-    quirks[$version]=$words newest=$version all+=" $version"
+    quirks[$version]=$words patches[$version]=$patch newest=$version all+=" $version"
     [[ $in_suite != yes ]] || suite+=" $version"
 done <"$here/versions.txt"
-# What is built at once. `etcd`, `kwok`, `helm` and `prometheus` have modules of their own, the others are `apiserver_1_13` and so on.
+# What is built at once, or taken from `envtest`. `etcd`, `kwok`, `helm` and `prometheus` have modules of their own, the others are `apiserver_1_13` and so on.
 declare -A commands=(
     [apiserver]=kube-apiserver [controllers]='kube-controller-manager kube-scheduler' [kubectl]=kubectl [node]='kubelet kube-proxy'
 )
@@ -128,10 +131,22 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd 
     fi
 }
 
+has_servers() { [[ -f $1/etcd && -x $1/etcd && -f $1/kube-apiserver && -x $1/kube-apiserver ]]; } # folder
+
+# The folder in which setup-envtest keeps a version, if it does. On the newest version KUBEBUILDER_ASSETS comes first.
+envtest() { # version
+    local folder
+    folder=${XDG_DATA_HOME:-$HOME/.local/share}/kubebuilder-envtest/k8s/$1.${patches[$1]}-linux-$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
+    if [[ $1 == "$newest" && -n ${KUBEBUILDER_ASSETS:-} ]]; then folder=$KUBEBUILDER_ASSETS; fi
+    ! has_servers "$folder" || (cd -- "$folder" && pwd)
+}
+
 # The components of a version, in `parts`.
 choose() { # version
     local version=${1%-node}
-    parts="etcd apiserver_$version kubectl_$newest"
+    parts=''
+    if [[ ${SCPOL_TOOLS:-} != no || $1 == *-node ]] || ! kubectl version --client >/dev/null 2>&1; then parts="kubectl_$newest "; fi
+    if [[ -n $(envtest "$version") ]]; then parts+="envtest_$version"; else parts+="etcd apiserver_$version"; fi
     if [[ $1 == *-node ]]; then parts+=" controllers_$version node_$version containerd"
     elif [[ $1 == "$newest" ]]; then parts+=" controllers_$newest kwok"; fi
     if [[ ${SCPOL_TOOLS:-} != no ]]; then
@@ -151,7 +166,13 @@ look_up() { # component
 }
 
 locate() { # component
-    local dir recipe arguments text
+    local dir recipe arguments text version
+    if [[ $1 == envtest_* ]]; then
+        version=${1#envtest_}
+        place[$1]=$(envtest "${version/_/.}")
+        return
+    fi
+    [[ -n $goversion ]] || prepare_go
     look_up "$1"
     text=$(declare -f "$recipe")
     [[ $recipe != recipe_openapi ]] || text+=$(declare -f recipe_kubernetes)
@@ -162,7 +183,7 @@ locate() { # component
 # The folder of a version: links to its components, named after all of their hashes.
 assembled() { # version
     local part names=''
-    for part in $parts; do names+="${place[$part]##*/} "; done
+    for part in $parts; do names+="${place[$part]#"$cache"/} "; done
     printf '%s/%s-%s' "$cache" "$1" "$(printf '%s' "$names" | digest)"
 }
 
@@ -219,9 +240,23 @@ assemble() { # version folder
     local part file tmp=$cache/.tmp.$1.$$
     rm -rf "$tmp" && mkdir "$tmp"
     for part in $parts; do
-        for file in "${place[$part]}"/*; do ln -s "../${file#"$cache"/}" "$tmp/"; done
+        for file in "${place[$part]}"/*; do
+            [[ $file != "$cache"/* ]] || file=../${file#"$cache"/}
+            # envtest comes last: where kubectl is built, it is that one.
+            [[ -e $tmp/${file##*/} ]] || ln -s "$file" "$tmp/"
+        done
     done
     mv -T "$tmp" "$2"
+}
+
+# The seconds that building a version would take.
+expected() { # version
+    local part parts all=0
+    choose "$1"
+    for part in $parts; do locate "$part"; done
+    # shellcheck disable=SC2086 # one word for each component
+    for part in $(missing $parts); do ((all += ${usual[${part%%_*}]})); done
+    echo "$all"
 }
 
 ensure() { # version
@@ -246,10 +281,7 @@ ensure() { # version
 }
 
 given() { # version folder variable
-    local name
-    for name in etcd kube-apiserver; do
-        [[ -f $2/$name && -x $2/$name ]] || die 2 "$3=$2: no executable $name there (wanted for Kubernetes $1)"
-    done
+    has_servers "$2" || die 2 "$3=$2: no executables etcd and kube-apiserver there (wanted for Kubernetes $1)"
     (cd -- "$2" && pwd)
 }
 
@@ -259,7 +291,8 @@ cleanup() {
 }
 
 main() {
-    local version variable folder
+    local version variable folder act=ensure
+    if [[ ${1:-} == --seconds ]]; then act=expected && shift; fi
     # shellcheck disable=SC2086 # one word for each
     (($#)) || set -- $suite
     # shellcheck disable=SC2086
@@ -267,13 +300,16 @@ main() {
     for version; do [[ -n ${quirks[${version%-node}]:-} ]] || die 2 "unknown version '$version': one of$all"; done
     for version; do
         variable=${version/./_} variable=SCPOL_ASSETS_${variable/-node/_NODE}
+        # With Go, what KUBEBUILDER_ASSETS lacks is built: see `choose`.
         [[ $version != "$newest" || -n ${!variable:-} ]] || variable=KUBEBUILDER_ASSETS
         folder=${!variable:-}
-        if [[ -n $folder ]]; then
-            given "$version" "$folder" "$variable"
+        [[ -z $folder ]] || folder=$(given "$version" "$folder" "$variable")
+        if [[ -z $folder ]] || { [[ $variable == KUBEBUILDER_ASSETS ]] && command -v go >/dev/null; }; then
+            "$act" "$version"
+        elif [[ $act == ensure ]]; then
+            printf '%s\n' "$folder"
         else
-            [[ -n ${goversion:-} ]] || prepare_go
-            ensure "$version"
+            echo 0
         fi
     done
 }

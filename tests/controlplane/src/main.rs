@@ -7,7 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Version};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,15 +68,8 @@ impl Run {
     }
 
     fn spawn(&self, plane: &ControlPlane) -> Result<Child> {
-        let inherited = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::iter::once(plane.assets().to_owned()).chain(std::env::split_paths(&inherited));
         let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).env("PATH", std::env::join_paths(path)?);
-        command.env("KUBECONFIG", plane.kubeconfig(User::Admin)).env("KUBECACHEDIR", plane.dir().join("cache"));
-        command.env("KUBERC", "off").env("SCPOL_TEST_URL", plane.url()).env("SCPOL_TEST_DIR", plane.dir());
-        command.env("SCPOL_TEST_KUBECONFIG_OPERATOR", plane.kubeconfig(User::Operator));
-        command.env("SCPOL_TEST_KUBECONFIG_CREATOR", plane.kubeconfig(User::Creator));
-        command.env("SCPOL_TEST_KUBECONFIG_BYSTANDER", plane.kubeconfig(User::Bystander));
+        command.args(&self.command[1..]).envs(plane.environment()?);
         command.spawn().with_context(|| format!("running {}", self.command[0].display()))
     }
 }

@@ -273,6 +273,27 @@ impl Servers {
         user.kubeconfig(self.dir())
     }
 
+    /// The environment of a command that uses the servers: KUBECONFIG (the administrator's) and the other variables that
+    /// `controlplane run --help` names, with kubectl first in PATH.
+    ///
+    /// # Errors
+    /// If the folder of the binaries has a `:` in its name.
+    pub fn environment(&self) -> Result<Vec<(&'static str, OsString)>> {
+        let inherited = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(self.assets().to_owned()).chain(std::env::split_paths(&inherited));
+        Ok(vec![
+            ("PATH", std::env::join_paths(path)?),
+            ("KUBECONFIG", self.kubeconfig(User::Admin).into()),
+            ("KUBECACHEDIR", self.dir().join("cache").into()),
+            ("KUBERC", "off".into()),
+            ("SCPOL_TEST_URL", self.url().into()),
+            ("SCPOL_TEST_DIR", self.dir().into()),
+            ("SCPOL_TEST_KUBECONFIG_OPERATOR", self.kubeconfig(User::Operator).into()),
+            ("SCPOL_TEST_KUBECONFIG_CREATOR", self.kubeconfig(User::Creator).into()),
+            ("SCPOL_TEST_KUBECONFIG_BYSTANDER", self.kubeconfig(User::Bystander).into()),
+        ])
+    }
+
     /// `kubectl` as a user, without the caller's settings and caches. The caller adds arguments, then calls `output()`.
     pub fn kubectl(&self, user: User) -> Command {
         let mut command = Command::new(self.assets.kubectl());
