@@ -20,10 +20,8 @@ demo: ## Everything from a bare clone: a real API server, the operator, a sample
 ifeq ($(DEMO),node)
 	@NODE_REQUIRED=1 tests/node/run.sh -- tests/demo/node.sh
 else
-	@tests/controlplane/build.sh $(DEMO) > /dev/null
-	@[ -x target/debug/scpol ] || echo "The operator is built from source, once: about 3 min on two cores"
-	@cargo build --locked --workspace --bins
-	@target/debug/controlplane run --version $(DEMO) $(if $(filter 1.37,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
+	@tests/demo/build.sh $(DEMO)
+	@$${CARGO_TARGET_DIR:-target}/debug/controlplane run --version $(DEMO) $(if $(filter 1.37,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
 endif
 
 # With --workspace everywhere: with fewer packages dependencies have fewer features, and are compiled once more.
@@ -31,13 +29,14 @@ endif
 SECONDS_OF_TESTS := --config 'target."cfg(all())".runner = ["env", "RUSTC_BOOTSTRAP=1"]'
 
 .PHONY: test
-test: assets test-offline test-servers node-short ## All tests, real servers included, and a real node where the machine can
+test: assets test-offline ## All tests, real servers included, and a real node where the machine can
+	@tests/servers-and-node.sh
 
 .PHONY: test-offline
 test-offline: ## What needs no server: one to two minutes
 	@cargo test --locked --workspace --no-run
 	@mkdir -p target/seconds
-	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --lib --bins --test corpus --test offline --test rules --test smoke \
+	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --lib --bins --test build --test corpus --test offline --test rules --test smoke \
 		-- -Z unstable-options --report-time | tee target/seconds/offline.log
 	@cargo test --locked --workspace --doc
 

@@ -1,7 +1,7 @@
-# What the demos share: each command is printed with what came back.
+# What the demos share: each command is printed with what came back. SCPOL_PROGRAMS: the folder of scpol.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-PATH="$PWD/target/debug:$PATH"
+PATH="${SCPOL_PROGRAMS:-${CARGO_TARGET_DIR:-$PWD/target}/debug}:$PATH"
 log="$SCPOL_TEST_DIR/demo-operator.log"
 
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }

@@ -8,7 +8,9 @@ say "A real node, $(server_version)"
 run kubectl get nodes -o wide
 
 say 'Install: the shipped file, with two replicas of the operator as Pods'
-image_of_binary sidecar-policy:0.1.0 target/debug/scpol
+# The checks on a node bring an image.
+images=$(ctr images ls -q)
+grep -qx docker.io/library/sidecar-policy:0.1.0 <<< "$images" || image_of_binary sidecar-policy:0.1.0 "$(command -v scpol)"
 run kubectl apply -f config/install.yaml
 run kubectl -n scpol-system rollout status deployment/scpol --timeout=90s
 run kubectl -n scpol-system get pods
