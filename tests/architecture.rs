@@ -278,3 +278,26 @@ fn rust_files(path: &Path) -> Vec<PathBuf> {
     let files = entries.flat_map(|entry| rust_files(&entry));
     files.filter(|file| file.extension().is_some_and(|ext| ext == "rs") && !file.ends_with("tests.rs")).collect()
 }
+
+/// A test program that the Makefile does not name would be compiled, and never run.
+#[test]
+fn make_test_runs_every_test_program() {
+    let root = source().join("..");
+    let makefile = fs::read_to_string(root.join("Makefile")).expect("readable");
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("readable");
+    let mut programs: Vec<String> = manifest
+        .split("[[test]]")
+        .skip(1)
+        .filter_map(|table| Some(table.split_once("name = \"")?.1.split_once('"')?.0.to_owned()))
+        .collect();
+    for folder in ["crates", "tests"] {
+        for package in fs::read_dir(root.join(folder)).expect("readable") {
+            let files = fs::read_dir(package.expect("readable").path().join("tests")).into_iter().flatten();
+            let files = files.map(|file| file.expect("readable").path());
+            programs.extend(files.filter_map(|file| Some(file.file_stem()?.to_string_lossy().into_owned())));
+        }
+    }
+    assert!(programs.len() >= 7, "{programs:?}");
+    let missing: Vec<_> = programs.iter().filter(|name| !makefile.contains(&format!("--test {name} "))).collect();
+    assert!(missing.is_empty(), "no target of the Makefile runs the test programs {missing:?}");
+}

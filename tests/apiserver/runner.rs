@@ -6,9 +6,10 @@ use controlplane::{pool, seconds};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fmt::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -18,8 +19,10 @@ const AT_ONCE: usize = 6;
 const SLOWEST: usize = 30;
 /// The characters of a failure that are repeated at the end.
 const REASON: usize = 1500;
-/// The failed tests, with reasons.
+/// The failures, with reasons.
 static FAILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The tests that ran once more, with the reasons.
+static RETRIED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// One test on real servers.
 #[derive(Clone, Copy)]
@@ -78,8 +81,8 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         eprintln!("the seconds cannot be written: {error}");
     }
     // At the end, where a reader of the end of a log finds it.
-    for why in FAILED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        eprintln!("\nFAILED {}", why.chars().take(REASON).collect::<String>());
+    for why in [&RETRIED, &FAILED].iter().flat_map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone()) {
+        eprintln!("\n{}", why.chars().take(REASON).collect::<String>());
     }
     if conclusion.num_passed + conclusion.num_failed == 0 {
         eprintln!("error: no test is named like that: `--list` names them");
@@ -88,35 +91,60 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// A test that runs alone on its thread, with its duration, and with notes if it fails.
-pub(crate) fn trial(name: String, run: impl FnOnce() -> LocalBoxFuture<'static, Result<()>> + Send + 'static) -> Trial {
+/// A test that runs alone on its thread, with its duration, and with notes if it fails. It may run once more: see
+/// [`may_run_again`].
+pub(crate) fn trial(name: String, run: impl Fn() -> LocalBoxFuture<'static, Result<()>> + Send + 'static) -> Trial {
     let shown = name.clone();
     Trial::test(name, move || {
-        let begin = Instant::now();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run())));
-        seconds::took(format!("test {shown}"), begin);
-        let notes = support::take_notes();
-        match outcome {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                failed(format!("{shown}: {error:#}"));
-                Err(Failed::from(format!("{error:#}\n{notes}")))
-            }
-            Err(panic) => {
-                let told = panic.downcast_ref::<String>().map(String::as_str);
-                let told = told.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it has panicked");
-                failed(format!("{shown}: {told}\n{notes}"));
-                resume_unwind(panic)
+        let Err(mut why) = attempt(&shown, &run) else { return Ok(()) };
+        if may_run_again(&shown) {
+            tell_at_once(&RETRIED, format!("RETRIED {shown}: {why}"));
+            match attempt(&shown, &run) {
+                Ok(()) => return Ok(()),
+                Err(again) => why = again,
             }
         }
+        tell_at_once(&FAILED, format!("FAILED {shown}: {why}"));
+        Err(Failed::from(why))
     })
 }
 
-/// Prints a failure at once, because the other tests may take minutes, and again at the end.
-fn failed(why: String) {
-    eprintln!("FAILED {why}");
-    FAILED.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+/// Runs a test. The error has its notes.
+fn attempt(name: &str, run: impl Fn() -> LocalBoxFuture<'static, Result<()>>) -> Result<(), String> {
+    let begin = Instant::now();
+    let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(run())
+    }));
+    seconds::took(format!("test {name}"), begin);
+    let notes = support::take_notes();
+    let why = match outcome {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(panic) => {
+            let told = panic.downcast_ref::<String>().map(String::as_str);
+            told.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it has panicked").to_owned()
+        }
+    };
+    Err(format!("{why}\n{notes}"))
+}
+
+/// Whether a failed test may run once more: so many times in a run as `SCPOL_TEST_RETRIES` says, by default never. Such a
+/// test is printed as `RETRIED`, and `make slowest` lists it. Races are what chaos and conformance look for, so a failure
+/// there counts.
+fn may_run_again(name: &str) -> bool {
+    static USED: AtomicUsize = AtomicUsize::new(0);
+    if name.starts_with("chaos::") || name.starts_with("conformance::") {
+        return false;
+    }
+    let most = std::env::var("SCPOL_TEST_RETRIES").ok().and_then(|most| most.parse().ok()).unwrap_or(0);
+    USED.fetch_add(1, Ordering::Relaxed) < most
+}
+
+/// Prints `why` at once, because the other tests may take minutes, and keeps it for the end.
+fn tell_at_once(kept: &Mutex<Vec<String>>, why: String) {
+    eprintln!("{why}");
+    kept.lock().unwrap_or_else(PoisonError::into_inner).push(why);
 }
 
 /// Prints the slowest tests, and writes all durations to `target/seconds/servers.txt`, one per line.
@@ -132,7 +160,14 @@ fn tell(taken: &[(String, f64)]) -> Result<()> {
             taken.iter().filter(|(name, _)| name.starts_with(what)).map(|(_, seconds)| *seconds).collect();
         eprintln!("{:8.1} s  in {} {what}s of servers", these.iter().sum::<f64>(), these.len());
     }
+    let retried: Vec<String> = RETRIED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .map(|why| why.chars().take(REASON).collect::<String>() + "\n")
+        .collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/seconds");
     std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("retried.txt"), retried.concat())?;
     Ok(std::fs::write(folder.join("servers.txt"), lines)?)
 }

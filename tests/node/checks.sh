@@ -3,14 +3,14 @@
 #
 #   checks.sh short|long|CHECK...
 #
-# SCPOL: the binary, target/debug/scpol by default. NODE_IMAGE: an OCI archive of the operator's image; without, SCPOL becomes the image.
+# SCPOL: the binary, the debug build by default. NODE_IMAGE: an OCI archive of the operator's image; without, SCPOL becomes the image.
 # A check is a function of checks/. It begins and ends with the operator installed and without policies.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source "$here/images.sh"
 source "$here/support.sh"
 for file in "$here"/checks/*.sh; do source "$file"; done
-SCPOL=${SCPOL:-target/debug/scpol}
+SCPOL=${SCPOL:-${CARGO_TARGET_DIR:-target}/debug/scpol}
 
 short=(sidecar_runs job_ends job_with_plain_sidecar startup_order rolling_restart leader_deleted rolled_out_in_place)
 long=("${short[@]}" not_injected drained leader_killed answering_killed leader_frozen answering_frozen samples share_a_volume config_map planted)
@@ -33,13 +33,11 @@ explain() {
 trap explain EXIT
 
 case ${1:-} in
-    short) checks=("${short[@]}") ;;
-    long) checks=("${long[@]}") ;;
-    *) checks=("$@") ;;
+    short) before=(demo installed) checks=("${short[@]}") ;;
+    long) before=(demo installed) checks=("${long[@]}") ;;
+    *) before=(installed) checks=("$@") ;;
 esac
+checks=("${before[@]}" "${checks[@]}" uninstalled by_helm)
 if [ -n "${NODE_IMAGE:-}" ]; then ctr images import --index-name docker.io/library/sidecar-policy:0.1.0 "$NODE_IMAGE" >> "$NODE_DIR/log/ctr.log" 2>&1; else image_of_binary sidecar-policy:0.1.0 "$SCPOL"; fi
-check installed
 for name in "${checks[@]}"; do check "$name"; done
-check uninstalled
-check by_helm
-echo "node: $((${#checks[@]} + 3)) checks passed"
+echo "node: ${#checks[@]} checks passed"

@@ -7,7 +7,7 @@
 #   run.sh -- COMMAND     something else, such as bash
 #
 # Where something is missing it prints one line that says so, runs nothing and exits with 0; with NODE_REQUIRED=1, with 2.
-# SCPOL: the operator's binary, target/debug/scpol by default. NODE_IMAGE: an OCI archive of its image, such as `make dist` makes; without
+# SCPOL: the operator's binary, the debug build by default. NODE_IMAGE: an OCI archive of its image, such as `make dist` makes; without
 # one the checks make an image of SCPOL. NODE_VERSION: the version of Kubernetes. SCPOL_ASSETS_1_36_NODE: a
 # folder with its programs, instead of what build.sh builds.
 set -euo pipefail
@@ -22,7 +22,7 @@ if [ -n "$missing" ]; then
 fi
 assets=$(tests/controlplane/build.sh "$version-node")
 [ -n "${SCPOL:-}" ] || cargo build --quiet --locked --workspace --bins
-export SCPOL=${SCPOL:-target/debug/scpol}
+export SCPOL=${SCPOL:-${CARGO_TARGET_DIR:-target}/debug/scpol}
 
 # The shipped image takes a release build, and podman or buildah.
 build_image() {

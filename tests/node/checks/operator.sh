@@ -1,5 +1,15 @@
 # The operator itself.
 
+# The demo shows what it says: `DEMO=node make demo`.
+demo() {
+    local log=$NODE_DIR/log/demo.log
+    mkdir "$NODE_DIR/programs"
+    ln -s "$(realpath "$SCPOL")" "$NODE_DIR/programs/scpol"
+    KEEP='' SCPOL_PROGRAMS=$NODE_DIR/programs tests/demo/node.sh > "$log" 2>&1 || fail "$(tail -n 40 "$log")"
+    quietly kubectl delete deployment/nginx job/once
+    quietly kubectl wait --for=delete namespace/scpol-system --timeout=60s
+}
+
 # The shipped install file runs two replicas of the image, and the security context of the pods is in effect.
 installed() { # [install file]
     local pod at pid
