@@ -26,9 +26,11 @@ if command -v rustup > /dev/null && ! rustup target list --installed | grep -qx 
     rustup --quiet target add "$target" >&2
 fi
 
-cargo=${CARGO_HOME:-$HOME/.cargo}
-export "CC_$variable=$compiler" "CFLAGS_$variable=-ffile-prefix-map=$cargo=/cargo -ffile-prefix-map=$PWD=/build"
-export "CARGO_TARGET_${variable^^}_RUSTFLAGS=--remap-path-prefix=$cargo=/cargo --remap-path-prefix=$PWD=/build"
+# Of the checkout cargo names only files that it has generated, in its target folder. A flag that named the checkout itself would have
+# all dependencies compiled again in each.
+cargo=${CARGO_HOME:-$HOME/.cargo} built=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+export "CC_$variable=$compiler" "CFLAGS_$variable=-ffile-prefix-map=$cargo=/cargo -ffile-prefix-map=$built=/build/target"
+export "CARGO_TARGET_${variable^^}_RUSTFLAGS=--remap-path-prefix=$cargo=/cargo --remap-path-prefix=$built=/build/target"
 [ "$cpu" = "$machine" ] || export "CARGO_TARGET_${variable^^}_LINKER=rust-lld"
 cargo build --release --locked --bin scpol --target "$target" >&2
 echo "${CARGO_TARGET_DIR:-target}/$target/release/scpol"
