@@ -92,7 +92,7 @@ pub struct Watch {
     /// The longest pause of a failing watch. kube's own pauses grow to 30 s, which is [`CREATE_LIMIT`].
     pub longest_pause: Duration,
     /// The time after its start in which an API server may reject lists, because it has not read its roles. After that,
-    /// a right is missing.
+    /// a right is missing. After so long without a rejection the right has been granted.
     pub refused: Duration,
 }
 
@@ -498,6 +498,11 @@ mod tests {
             ("custom resources are seen sooner", watch.duration_of_custom_resources, watch.duration),
             ("a dead watch of custom resources is noticed while a create waits", watch.duration, CREATE_LIMIT),
             ("pauses grow", watch.first_pause, watch.longest_pause),
+            (
+                "a watch that is refused tries again before its right counts as granted",
+                2 * watch.longest_pause,
+                watch.refused,
+            ),
             ("roles are read at the start before a list is refused for good", process.rights, watch.refused),
             ("a status is not held back for the first", controller.first_status, controller.status_period),
             ("what failed is tried before what is in doubt", controller.retry, controller.verify_again),

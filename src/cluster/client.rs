@@ -24,7 +24,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tower::util::BoxService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
@@ -401,6 +401,29 @@ pub fn is_refused(error: &watcher::Error) -> bool {
     answer(error).is_some_and(|status| status.code == 403)
 }
 
+/// The refusals of a watch. A watch that goes on after one shows no event until an object changes, and kube does not list
+/// again. So only the time between refusals tells that they have ended.
+#[derive(Default)]
+pub struct Refusals {
+    /// The first and the last one without a longer pause between two.
+    streak: Option<(Instant, Instant)>,
+}
+
+impl Refusals {
+    /// Records a refusal. Returns whether a right is missing: an API server that has just started refuses for up to `limit`,
+    /// because it has not read its roles.
+    pub fn note(&mut self, now: Instant, limit: Duration) -> bool {
+        let since = self.streak.filter(|_| !self.have_ended(now, limit)).map_or(now, |(since, _)| since);
+        self.streak = Some((since, now));
+        now.duration_since(since) >= limit
+    }
+
+    /// Whether the last refusal is longer ago than `limit`. A watch that is still refused tries again sooner.
+    pub fn have_ended(&self, now: Instant, limit: Duration) -> bool {
+        self.streak.is_none_or(|(_, last)| now.saturating_duration_since(last) > limit)
+    }
+}
+
 /// The answer of the server that made a watch fail, if there was one.
 fn answer(error: &watcher::Error) -> Option<&Status> {
     use watcher::Error as E;
@@ -497,6 +520,18 @@ mod tests {
         assert_eq!(sent("GET", "/api/v1/pods?&limit=5"), "/api/v1/pods?&limit=5&includeUninitialized=1");
         assert_eq!(sent("POST", "/api/v1/pods?"), "/api/v1/pods?includeUninitialized=1");
         assert_eq!(sent("PATCH", "/api/v1/pods/a?"), "/api/v1/pods/a?");
+    }
+
+    #[test]
+    fn a_right_is_missing_once_a_watch_is_refused_again_and_again() {
+        let (mut refusals, begin, limit) = (Refusals::default(), Instant::now(), Duration::from_secs(10));
+        let at = |second| begin + Duration::from_secs(second);
+        let mut note = |second| refusals.note(at(second), limit);
+        assert_eq!([0, 3, 6, 9].map(&mut note), [false; 4], "the server has just started");
+        assert_eq!([12, 15].map(&mut note), [true; 2]);
+        assert_eq!([60, 63].map(&mut note), [false; 2], "it was allowed in between");
+        assert!(note(70));
+        assert_eq!([71, 80, 81].map(|second| refusals.have_ended(at(second), limit)), [false, false, true]);
     }
 
     #[test]

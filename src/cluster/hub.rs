@@ -174,6 +174,54 @@ mod tests {
         assert_eq!(whole(&mut listen()).await, ["a"]);
     }
 
+    /// What the server of [`a_watch_that_goes_on_after_a_refusal_shows_nothing`] does to a watch.
+    static ALLOWED: AtomicUsize = AtomicUsize::new(ENDS);
+    const ENDS: usize = 0;
+    const REFUSED: usize = 1;
+    const GRANTED: usize = 2;
+    const RESUMED: usize = 3;
+
+    #[tokio::test]
+    async fn a_watch_that_goes_on_after_a_refusal_shows_nothing() {
+        let answer = |request: Request<Body>| async move {
+            let ok = |body: String| Ok::<_, BoxError>(Response::new(Body::from(body.into_bytes())));
+            if !request.uri().query().unwrap_or_default().contains("watch=true") {
+                return ok(json!({ "metadata": { "resourceVersion": "1" }, "items": [] }).to_string());
+            }
+            match ALLOWED.load(Ordering::Relaxed) {
+                ENDS => {
+                    ALLOWED.store(REFUSED, Ordering::Relaxed);
+                    ok(String::new())
+                }
+                REFUSED => {
+                    let status = json!({ "kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403 });
+                    Ok(Response::builder().status(403).body(Body::from(status.to_string().into_bytes()))?)
+                }
+                _ => {
+                    ALLOWED.store(RESUMED, Ordering::Relaxed);
+                    std::future::pending().await
+                }
+            }
+        };
+        let client = Client::new(service_fn(answer), "default");
+        let hub = Hub::new(client, Duration::from_secs(900), &Timing::short().watch);
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.org", "v1", "Thing"));
+        let mut events = hub.listen([("things", resource, Whose::Ours)]);
+        assert!(whole(&mut events).await.is_empty());
+        for _ in 0..2 {
+            let (_, refused) = events.next().await.expect("it never ends");
+            assert!(client::is_refused(&refused.expect_err("a refusal")));
+        }
+        ALLOWED.store(GRANTED, Ordering::Relaxed);
+        // A refusal may be on its way still.
+        let mut last = None;
+        while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(2), events.next()).await {
+            last = Some(event);
+        }
+        assert_eq!(ALLOWED.load(Ordering::Relaxed), RESUMED);
+        assert!(last.is_none_or(|(_, event)| event.is_err()), "neither a list nor an object");
+    }
+
     /// The names in the next list that is read to its end.
     async fn whole(events: &mut Events) -> Vec<String> {
         let mut names = Vec::new();

@@ -323,6 +323,9 @@ impl Controller {
             outcomes.any(|outcome| matches!(outcome, Readiness::Impossible { code, .. } if *code == reason.code))
         };
         self.planner.unblock_awaited(is_awaited, now, timing);
+        if self.registrations.end_refusals(now, &self.operator.timing.watch) {
+            self.planner.outdate();
+        }
         for (engine, kind) in self.planner.due_rights(now, timing) {
             let registrar = self.registrar_of(&kind);
             self.tasks.spawn(async move {
@@ -370,5 +373,63 @@ impl Controller {
         let until = Instant::now() + self.operator.timing.process.stop_report;
         self.withdraw_kinds(&snapshot.stored, until).await;
         self.withdraw_own(&snapshot.stored, until).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::code::Code;
+    use crate::capabilities::Capabilities;
+    use crate::capabilities::registration::{GROUP, MUTATING_WEBHOOKS};
+    use crate::cluster::events::Recorder;
+    use crate::cluster::servers::Servers;
+    use crate::policy::Site;
+    use crate::timing::Timing;
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use kube::core::Status;
+    use kube::runtime::watcher;
+    use tower::{BoxError, service_fn};
+
+    /// A controller that follows the registrations of a server, which never answers.
+    fn controller() -> Controller {
+        let none = service_fn(|_: Request<Body>| async { Err::<Response<Body>, BoxError>("none".into()) });
+        let client = Client::new(none, "default");
+        let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
+        let (_policies, snapshots) = watch::channel(Snapshot::default());
+        let (site, resync) = (Arc::new(Site::new("scpol-system", [], [])), Duration::from_secs(900));
+        let operator = Operator::new(Servers::one(client), site, Arc::default(), snapshots, resync, Timing::short());
+        let (_reach, reach) = watch::channel(Err(Unavailable::new(Code::Reconciling, "not yet")));
+        let (demand, published) = (watch::channel(false).0, Arc::new(|_: &[u8]| {}));
+        let settings = Settings { repair_hold: Duration::ZERO, reach, demand, published, rollouts: Arc::default() };
+        let served = [(GROUP, "v1", MUTATING_WEBHOOKS, "MutatingWebhookConfiguration")];
+        operator.set_capabilities(Capabilities::of(37, &served));
+        let workloads = Workloads::new(Arc::new(operator), recorder, false, None);
+        let mut controller = Controller::new(Arc::new(workloads), None, settings, Arc::default());
+        drop(controller.follow_registered());
+        controller
+    }
+
+    #[tokio::test]
+    async fn a_right_that_is_granted_is_noticed_though_the_watch_that_goes_on_shows_nothing() {
+        let (now, timing) = (Instant::now(), &Timing::short().watch);
+        let status = Status::failure("webhooks is forbidden", "Forbidden").with_code(403);
+        let refusal = watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)));
+        for (last, is_unreadable) in [(now, true), (now - 2 * timing.refused, false)] {
+            let mut controller = controller();
+            for event in [watcher::Event::Init, watcher::Event::InitDone] {
+                controller.registered_changed((MUTATING_WEBHOOKS, Ok(event)));
+            }
+            for at in [last - timing.refused, last] {
+                controller.registrations.note_unreadable(MUTATING_WEBHOOKS, &refusal, at, timing);
+            }
+            assert!(controller.registrations.unreadable.contains_key(MUTATING_WEBHOOKS));
+            controller.plan(&Snapshot::default()).await;
+            controller.ask_again();
+            assert_eq!(controller.registrations.unreadable.contains_key(MUTATING_WEBHOOKS), is_unreadable);
+            assert_eq!(controller.planner.plan().is_some(), is_unreadable, "a new plan may use the engine");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::waiting::{News, ObjectRef, Standing};
 use super::{Listing, Workloads, starts};
 use crate::api::code::Code;
-use crate::cluster::client::{CallError, Progress, call, is_not_found, is_refused, seconds, watched, why};
+use crate::cluster::client::{CallError, Progress, Refusals, call, is_not_found, is_refused, seconds, watched, why};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::workload::{Kind, Workload};
@@ -15,7 +15,7 @@ use kube::runtime::watcher::{self, Event};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -63,25 +63,6 @@ struct Watch<'a> {
     /// The objects of that list that wait.
     waiting: HashSet<ObjectRef>,
     refusals: Refusals,
-}
-
-/// The refusals of a watch. A watch that goes on after one shows no event until an object changes, so only the time between
-/// refusals tells that they have ended.
-#[derive(Default)]
-struct Refusals {
-    /// The first and the last one without a longer pause between two.
-    streak: Option<(Instant, Instant)>,
-}
-
-impl Refusals {
-    /// Records a refusal. Returns whether a right is missing: an API server that has just started refuses for up to `limit`,
-    /// because it has not read its roles.
-    fn note(&mut self, now: Instant, limit: Duration) -> bool {
-        let goes_on = self.streak.filter(|(_, last)| now.duration_since(*last) <= limit);
-        let since = goes_on.map_or(now, |(since, _)| since);
-        self.streak = Some((since, now));
-        now.duration_since(since) >= limit
-    }
 }
 
 impl Watch<'_> {
@@ -253,19 +234,4 @@ pub async fn recount(workloads: &Workloads, kind: &Arc<Kind>) -> Vec<ObjectRef> 
         }
     }
     untold
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_right_is_missing_once_a_watch_is_refused_again_and_again() {
-        let (mut refusals, begin, limit) = (Refusals::default(), Instant::now(), Duration::from_secs(10));
-        let mut note = |second| refusals.note(begin + Duration::from_secs(second), limit);
-        assert_eq!([0, 3, 6, 9].map(&mut note), [false; 4], "the server has just started");
-        assert_eq!([12, 15].map(&mut note), [true; 2]);
-        assert_eq!([60, 63].map(&mut note), [false; 2], "it was allowed in between");
-        assert!(note(70));
-    }
 }

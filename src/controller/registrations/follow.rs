@@ -11,6 +11,7 @@ use crate::engine::registration::{Edition, is_marked, is_ours_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event as WatchEvent;
+use std::time::Instant;
 
 use super::Registrations;
 
@@ -38,7 +39,7 @@ impl Controller {
                 // Other engines need not wait for what this one may not do.
                 let timing = &self.operator.timing.watch;
                 if (!is_own || !self.registrations.has_read(resource))
-                    && self.registrations.note_unreadable(resource, &error, timing)
+                    && self.registrations.note_unreadable(resource, &error, Instant::now(), timing)
                 {
                     self.planner.outdate();
                 }

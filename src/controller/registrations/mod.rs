@@ -16,7 +16,7 @@ mod leave;
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
 use crate::capabilities::Capabilities;
-use crate::cluster::client::{is_refused, why};
+use crate::cluster::client::{Refusals, is_refused, why};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::policies::Stored;
 use crate::controller::Controller;
@@ -68,8 +68,8 @@ pub(super) struct Registrations {
     shared: BTreeMap<&'static str, Mirror<Edition>>,
     /// The resources that cannot be read, with the reason.
     pub(super) unreadable: BTreeMap<&'static str, Unavailable>,
-    /// Since when the server rejects a list that it once allowed. An API server that has just started knows no rights yet.
-    pub(super) refused: BTreeMap<&'static str, Instant>,
+    /// The refusals of the watches of resources. An API server that has just started knows no rights yet.
+    refused: BTreeMap<&'static str, Refusals>,
     /// Limits the number of registrations at the same time.
     room: Arc<Semaphore>,
 }
@@ -192,17 +192,31 @@ impl Registrations {
         &mut self,
         resource: &'static str,
         error: &watcher::Error,
+        now: Instant,
         timing: &timing::Watch,
     ) -> bool {
         if !is_refused(error) {
             return false;
         }
-        let since = *self.refused.entry(resource).or_insert_with(Instant::now);
-        if self.has_read(resource) && since.elapsed() < timing.refused {
+        let is_missing = self.refused.entry(resource).or_default().note(now, timing.refused);
+        if self.has_read(resource) && !is_missing {
             return false;
         }
         let message = format!("cannot list and watch {resource}: {}", why(error));
         self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none()
+    }
+
+    /// Records that resources can be read again whose watch was refused and goes on now. Such a watch shows no event before an
+    /// object changes. Returns whether there are any.
+    pub(super) fn end_refusals(&mut self, now: Instant, timing: &timing::Watch) -> bool {
+        // What was never read ends by a whole list.
+        let has_ended = |resource: &&'static str| {
+            let refusals = self.refused.get(resource);
+            self.has_read(resource) && refusals.is_none_or(|refusals| refusals.have_ended(now, timing.refused))
+        };
+        let ended: Vec<_> = self.unreadable.keys().copied().filter(has_ended).collect();
+        self.unreadable.retain(|resource, _| !ended.contains(resource));
+        !ended.is_empty()
     }
 
     /// Looks for foreign registrations that conflict with `policy`.
@@ -323,4 +337,61 @@ impl Controller {
 /// Whether the API server calls this operator through objects of `resource`.
 fn needs_operator(resource: &str) -> bool {
     engine::of_resource(resource).is_some_and(Engine::needs_operator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capabilities::registration::MUTATING_WEBHOOKS;
+    use crate::timing::Timing;
+    use kube::core::Status;
+    use std::time::Duration;
+    use watcher::Event;
+
+    const WATCH: &timing::Watch = &Timing::documented().watch;
+
+    fn refusal() -> watcher::Error {
+        let status = Status::failure("webhooks is forbidden", "Forbidden").with_code(403);
+        watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn what_was_read_can_be_read_again_once_its_watch_is_refused_no_more() {
+        let (mut registrations, begin) = (Registrations::default(), Instant::now());
+        let mut mirror = Mirror::default();
+        mirror.apply(&Event::InitDone, |_, _| Edition::default());
+        registrations.shared.insert(MUTATING_WEBHOOKS, mirror);
+        // The second, whether the watch is refused then, and whether its resource cannot be read after that.
+        for (second, is_refused, is_unreadable) in [
+            (0, true, false),
+            (3, true, false),
+            (10, true, true),
+            (13, true, true),
+            (20, false, true),
+            // The watch goes on: it shows nothing.
+            (24, false, false),
+            // An API server that has just started refuses it for a moment, and so does the next one.
+            (100, true, false),
+            (200, true, false),
+            (202, true, false),
+            (211, true, true),
+        ] {
+            let now = begin + Duration::from_secs(second);
+            if is_refused {
+                registrations.note_unreadable(MUTATING_WEBHOOKS, &refusal(), now, WATCH);
+            }
+            let was_unreadable = registrations.unreadable.contains_key(MUTATING_WEBHOOKS);
+            assert_eq!(registrations.end_refusals(now, WATCH), was_unreadable && !is_unreadable, "{second}");
+            assert_eq!(registrations.unreadable.contains_key(MUTATING_WEBHOOKS), is_unreadable, "{second}");
+        }
+    }
+
+    #[test]
+    fn what_was_never_read_stays_unreadable_until_it_is() {
+        let (mut registrations, begin) = (Registrations::default(), Instant::now());
+        registrations.shared.insert(MUTATING_WEBHOOKS, Mirror::default());
+        assert!(registrations.note_unreadable(MUTATING_WEBHOOKS, &refusal(), begin, WATCH));
+        assert!(!registrations.end_refusals(begin + 9 * WATCH.refused, WATCH));
+        assert!(registrations.has_read_all());
+    }
 }
