@@ -112,7 +112,7 @@ async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Resul
                 is_forbidden(world).await?;
             }
             created.set(created.get() + 1);
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         Ok(())
     };

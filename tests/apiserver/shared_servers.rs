@@ -1,7 +1,7 @@
 //! A reused control plane behaves like a new one.
 
 use crate::corpus;
-use crate::support::{self, Operator, in_force};
+use crate::support::{self, LIMIT, Operator, in_force, within};
 use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, pending, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{Builder, ControlPlane, Snapshot, User, Version};
@@ -51,6 +51,11 @@ async fn spoil(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// The state of a process, as in `/proc`: `T` is stopped.
+fn state(pid: u32) -> Option<char> {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit_once(") ")?.1.chars().next()
+}
+
 async fn nothing_is_left(version: Version) -> Result<()> {
     let world = World::with(own(version)).await?;
     let (pids, before) = (world.cluster.pids(), world.cluster.stored().await?);
@@ -60,6 +65,8 @@ async fn nothing_is_left(version: Version) -> Result<()> {
     ensure!(more.len() > 5 && less.len() >= 2, "this proves nothing: {more:?}, {less:?}");
     drop(world);
 
+    // Idle servers sleep.
+    within(LIMIT, "they sleep", || async { Ok(pids.iter().all(|pid| state(*pid) == Some('T'))) }).await?;
     let world = World::with(own(version)).await?;
     ensure!(world.cluster.pids() == pids, "other servers: this proves nothing");
     let (again, changed) = (world.cluster.stored().await?, |one: &Snapshot, other: &Snapshot| one.difference(other));

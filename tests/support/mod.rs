@@ -317,13 +317,20 @@ pub fn take_notes() -> String {
     NOTES.take().join("\n")
 }
 
+/// The pause before a condition that has not come true for `waited` is looked at again. Each look takes processor time from
+/// the server and from other tests.
+fn pause(waited: Duration) -> Duration {
+    (waited / 10).clamp(Duration::from_millis(20), Duration::from_millis(200))
+}
+
 /// Waits until `holds` is true.
 pub async fn within<F: Future<Output = Result<bool>>>(
     limit: Duration,
     what: &str,
     mut holds: impl FnMut() -> F,
 ) -> Result<()> {
-    let deadline = Instant::now() + limit;
+    let begin = Instant::now();
+    let deadline = begin + limit;
     let mut last = None;
     loop {
         match holds().await {
@@ -337,14 +344,14 @@ pub async fn within<F: Future<Output = Result<bool>>>(
                 None => bail!("did not come true in {limit:?}: {what}"),
             }
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(pause(begin.elapsed())).await;
     }
 }
 
 /// SidecarPolicies, untyped.
 pub fn policies(cluster: &ControlPlane) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk("scpol.dev", "v1alpha1", "SidecarPolicy");
-    Api::all_with(cluster.admin(), &ApiResource::from_gvk_with_plural(&gvk, "sidecarpolicies"))
+    Api::all_with(cluster.same_admin(), &ApiResource::from_gvk_with_plural(&gvk, "sidecarpolicies"))
 }
 
 /// The condition of type `type_` of a policy.
@@ -362,7 +369,7 @@ pub async fn wait_condition(
     status: &str,
     reason: &str,
 ) -> Result<Value> {
-    let deadline = Instant::now() + LIMIT;
+    let begin = Instant::now();
     loop {
         let seen = condition(cluster, policy, type_).await?;
         if let Some(condition) =
@@ -370,8 +377,8 @@ pub async fn wait_condition(
         {
             return Ok(condition.clone());
         }
-        ensure!(Instant::now() < deadline, "{type_} of `{policy}` is not {status}/{reason} but {seen:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        ensure!(begin.elapsed() < LIMIT, "{type_} of `{policy}` is not {status}/{reason} but {seen:?}");
+        tokio::time::sleep(pause(begin.elapsed())).await;
     }
 }
 

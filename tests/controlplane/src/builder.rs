@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -196,6 +197,7 @@ impl Builder {
             assets: assets.clone(),
             version: self.version,
             audit: self.audit,
+            is_asleep: AtomicBool::new(false),
         })
     }
 

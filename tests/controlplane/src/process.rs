@@ -48,6 +48,8 @@ impl Process {
             .args([&log, dir, command])
             .args(args)
             .current_dir(dir)
+            // A server of a test is small. Go collects its garbage a third as often, which saves a tenth of its processor time.
+            .env("GOGC", "300")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

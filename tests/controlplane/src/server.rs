@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -97,6 +98,7 @@ pub struct Servers {
     pub(crate) assets: Assets,
     pub(crate) version: Version,
     pub(crate) audit: bool,
+    pub(crate) is_asleep: AtomicBool,
 }
 
 /// The [`Servers`] of one test. Dropping it ends them, or passes them to the next test: see [`crate::pool`].
@@ -107,6 +109,18 @@ pub struct ControlPlane {
     servers: Option<Servers>,
     /// Whether their state has changed in a way that a reset cannot undo.
     is_spoilt: AtomicBool,
+    /// The client of [`Self::same_admin`].
+    admin: Kept,
+}
+
+/// A client, once there is one.
+#[derive(Default)]
+struct Kept(Mutex<Option<Client>>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Client")
+    }
 }
 
 impl Deref for ControlPlane {
@@ -131,7 +145,14 @@ impl ControlPlane {
     }
 
     pub(crate) fn new(builder: Builder, servers: Servers) -> Self {
-        Self { builder, servers: Some(servers), is_spoilt: AtomicBool::new(false) }
+        Self { builder, servers: Some(servers), is_spoilt: AtomicBool::new(false), admin: Kept::default() }
+    }
+
+    /// A client with all rights, the same one until the API server is stopped. A connection costs more than the request of
+    /// somebody who looks ten times a second.
+    pub fn same_admin(&self) -> Client {
+        let mut admin = self.admin.0.lock().unwrap_or_else(PoisonError::into_inner);
+        admin.get_or_insert_with(|| self.admin()).clone()
     }
 
     /// Excludes these servers from reuse.
@@ -174,6 +195,7 @@ impl ControlPlane {
     /// Kills the API server. etcd keeps running.
     pub async fn stop_apiserver(&self) {
         self.spoil();
+        *self.admin.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let process = self.apiserver().take();
         drop_blocking(process).await;
     }
@@ -396,8 +418,28 @@ impl Servers {
         Etcd::at(&self.etcd_address())
     }
 
+    /// Stops (SIGSTOP) idle servers, so that they take no processor time.
+    pub(crate) fn sleep(&self) {
+        if !self.is_asleep.swap(true, Ordering::Relaxed) {
+            self.signal(Signal::STOP);
+            self.etcd.signal(Signal::STOP);
+        }
+    }
+
+    /// Ends [`Self::sleep`], and waits until the API server is ready.
+    async fn wake(&self) -> Result<()> {
+        if self.is_asleep.swap(false, Ordering::Relaxed) {
+            self.etcd.signal(Signal::CONT);
+            self.signal(Signal::CONT);
+            let client = self.admin();
+            wait_ready(&self.etcd, || probe(&client, self.version)).await?;
+        }
+        Ok(())
+    }
+
     /// Resets the servers as if they had just started, with `state` in etcd. They have been unused since `since`.
     pub(crate) async fn reset(&self, state: &Snapshot, since: std::time::Instant) -> Result<()> {
+        self.wake().await?;
         self.etcd_client()?.restore(state, since).await?;
         self.files.remove_others()?;
         for log in [AUDIT_LOG, "kube-apiserver.log", "etcd.log"] {
