@@ -1,5 +1,7 @@
 //! `build.sh` takes programs that stand on the machine instead of building them. Nothing is built here: `go` is a stand-in.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
