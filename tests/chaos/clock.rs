@@ -49,7 +49,9 @@ impl Clock {
 
     fn surroundings(&self) -> Surroundings {
         let env = vec![("LD_PRELOAD", self.library.clone()), ("SCPOL_CLOCK", self.file.clone())];
-        Surroundings { env, ..Surroundings::default() }
+        // The binary of a release is static: nothing can be loaded into it.
+        let program = Some(env!("CARGO_BIN_EXE_scpol").into());
+        Surroundings { program, env, ..Surroundings::default() }
     }
 }
 
