@@ -371,7 +371,8 @@ impl Roller<'_> {
         if !policy.kinds.iter().any(|kind| kind.is_pod()) {
             return Ok(Arc::default());
         }
-        self.owners.owners().map_err(|message| match message.is_empty() {
+        let timing = &self.workloads.operator.timing.watch;
+        self.owners.owners(Instant::now(), timing).map_err(|message| match message.is_empty() {
             true => Progress::NewRevision("reading what makes pods".into()),
             false => Progress::Halted(format!("{}: {message}; apply `config/rbac/rollout`", Code::MissingRight)),
         })

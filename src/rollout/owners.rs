@@ -4,11 +4,12 @@
 //! as it is, because it may not be created again.
 
 use super::plan::{Owner, Owners};
-use crate::cluster::client::{self, why};
+use crate::cluster::client::{self, Refusals, why};
 use crate::cluster::object::Object;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
 use crate::survival::lock;
+use crate::timing;
 use crate::update::MAKERS;
 use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Tally};
@@ -18,8 +19,9 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -31,7 +33,45 @@ struct Seen {
     listing: HashMap<&'static str, Owners>,
     /// The kinds of which a whole list has been read.
     whole: BTreeSet<&'static str>,
-    refused: Option<String>,
+    /// The refusals of the watches, by kind, each with its message once a right is missing. An API server that has just started
+    /// knows no rights yet.
+    refused: BTreeMap<&'static str, (Refusals, Option<String>)>,
+}
+
+impl Seen {
+    /// Records the end of the list of `kind`. Its right is not missing any more.
+    fn list_ended(&mut self, kind: &'static str) {
+        let listed = self.listing.remove(kind).unwrap_or_default();
+        let owners = Arc::make_mut(&mut self.owners);
+        owners.retain(|_, owner| owner.kind != kind);
+        owners.extend(listed);
+        self.whole.insert(kind);
+        self.refused.remove(kind);
+    }
+
+    /// Records `error` of the watch of `kind` if it is a refusal.
+    fn note_refused(
+        &mut self,
+        kind: &'static str,
+        plural: &str,
+        error: &watcher::Error,
+        now: Instant,
+        timing: &timing::Watch,
+    ) {
+        if !client::is_refused(error) {
+            return;
+        }
+        let (refusals, message) = self.refused.entry(kind).or_default();
+        let is_missing = refusals.note(now, timing.refused);
+        *message = is_missing.then(|| format!("cannot list and watch {plural}: {}", why(error)));
+    }
+
+    /// The message of a right that is missing now. A watch that was refused and goes on shows no event, so only time tells
+    /// that its right has been granted.
+    fn missing_right(&self, now: Instant, timing: &timing::Watch) -> Option<&str> {
+        let mut lasting = self.refused.values().filter(|(refusals, _)| !refusals.have_ended(now, timing.refused));
+        lasting.find_map(|(_, message)| message.as_deref())
+    }
 }
 
 /// The watches of the controllers, for one set of policies.
@@ -69,14 +109,14 @@ impl Watched {
         }
     }
 
-    /// What the watches show.
+    /// What the watches have shown until `now`.
     ///
     /// # Errors
     /// What is missing still, or for good.
-    pub fn owners(&self) -> Result<Arc<Owners>, String> {
+    pub fn owners(&self, now: Instant, timing: &timing::Watch) -> Result<Arc<Owners>, String> {
         let seen = lock(&self.seen);
-        if let Some(refused) = &seen.refused {
-            return Err(refused.clone());
+        if let Some(message) = seen.missing_right(now, timing) {
+            return Err(message.to_owned());
         }
         if !self.policies.is_empty() && seen.whole.len() < MAKERS.len() {
             return Err(String::new());
@@ -105,15 +145,7 @@ async fn follow(
                 let (uid, owner) = read(&object);
                 lock(seen).listing.entry(kind).or_default().extend(owner.map(|owner| (uid, owner)));
             }
-            Ok(Event::InitDone) => {
-                let mut seen = lock(seen);
-                let listed = seen.listing.remove(kind).unwrap_or_default();
-                let owners = Arc::make_mut(&mut seen.owners);
-                owners.retain(|_, owner| owner.kind != kind);
-                owners.extend(listed);
-                seen.whole.insert(kind);
-                seen.refused = None;
-            }
+            Ok(Event::InitDone) => lock(seen).list_ended(kind),
             Ok(Event::Apply(object)) => {
                 let (uid, owner) = read(&object);
                 let mut seen = lock(seen);
@@ -127,12 +159,8 @@ async fn follow(
                 drop(Arc::make_mut(&mut lock(seen).owners).remove(uid(&object)));
             }
             Err(error) => {
-                let message = why(&error);
-                if client::is_refused(&error) {
-                    let plural = &resource.plural;
-                    lock(seen).refused = Some(format!("cannot list and watch {plural}: {message}"));
-                }
-                warn!(resource = resource.plural, error = message, "Watch failed; trying again");
+                lock(seen).note_refused(kind, &resource.plural, &error, Instant::now(), &operator.timing.watch);
+                warn!(resource = resource.plural, error = why(&error), "Watch failed; trying again");
             }
         }
     }
@@ -181,4 +209,90 @@ fn owner(
         carried: carried.map(|(policy, _)| policy.clone()).collect(),
         policies: matched,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::Timing;
+    use kube::core::Status;
+    use std::time::Duration;
+
+    const WATCH: &timing::Watch = &Timing::documented().watch;
+    const MESSAGE: &str = "cannot list and watch replicasets: it is forbidden";
+
+    /// The watches for a policy, before any list has been read.
+    fn watched() -> Watched {
+        Watched { policies: vec!["hash".to_owned()], ..Watched::default() }
+    }
+
+    /// The same, after the lists of all makers.
+    fn read() -> Watched {
+        let watched = watched();
+        for (_, kind, _) in MAKERS {
+            lock(&watched.seen).list_ended(kind);
+        }
+        watched
+    }
+
+    fn refuse(watched: &Watched, now: Instant) {
+        let status = Status::failure("it is forbidden", "Forbidden").with_code(403);
+        let refusal = watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)));
+        lock(&watched.seen).note_refused("ReplicaSet", "replicasets", &refusal, now, WATCH);
+    }
+
+    /// Refuses the watch of ReplicaSets for long enough. Returns the time of the last refusal.
+    fn refuse_for_good(watched: &Watched) -> Instant {
+        let begin = Instant::now();
+        for share in 0..=4 {
+            refuse(watched, begin + share * WATCH.refused / 4);
+        }
+        begin + WATCH.refused
+    }
+
+    /// Why the makers are not known; none if they are.
+    fn missing(watched: &Watched, now: Instant) -> Option<String> {
+        watched.owners(now, WATCH).err()
+    }
+
+    #[test]
+    fn an_api_server_that_has_just_started_and_refuses_a_watch_halts_nothing() {
+        let (watched, now) = (read(), Instant::now());
+        refuse(&watched, now);
+        assert_eq!([now, now + 9 * WATCH.refused].map(|now| missing(&watched, now)), [None, None]);
+        refuse(&watched, now + 10 * WATCH.refused);
+        assert_eq!(missing(&watched, now + 10 * WATCH.refused), None, "it was allowed in between");
+    }
+
+    #[test]
+    fn a_right_is_missing_until_its_watch_is_refused_no_more() {
+        let watched = read();
+        let last = refuse_for_good(&watched);
+        assert_eq!(missing(&watched, last).as_deref(), Some(MESSAGE));
+        assert_eq!(missing(&watched, last + WATCH.refused).as_deref(), Some(MESSAGE), "it may be tried again still");
+        // The watch goes on: it shows nothing.
+        assert_eq!(missing(&watched, last + WATCH.refused + Duration::from_millis(1)), None);
+    }
+
+    #[test]
+    fn only_the_list_of_the_same_maker_shows_that_a_right_is_not_missing() {
+        let watched = read();
+        let last = refuse_for_good(&watched);
+        for (_, kind, _) in MAKERS.into_iter().filter(|(_, kind, _)| *kind != "ReplicaSet") {
+            lock(&watched.seen).list_ended(kind);
+            assert_eq!(missing(&watched, last).as_deref(), Some(MESSAGE), "{kind}");
+        }
+        lock(&watched.seen).list_ended("ReplicaSet");
+        assert_eq!(missing(&watched, last), None);
+    }
+
+    #[test]
+    fn what_was_never_read_is_unknown_before_a_right_is_missing_and_after() {
+        let (watched, now) = (watched(), Instant::now());
+        refuse(&watched, now);
+        assert_eq!(missing(&watched, now).as_deref(), Some(""));
+        let last = refuse_for_good(&watched);
+        assert_eq!(missing(&watched, last).as_deref(), Some(MESSAGE));
+        assert_eq!(missing(&watched, last + 2 * WATCH.refused).as_deref(), Some(""));
+    }
 }
