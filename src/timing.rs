@@ -92,7 +92,7 @@ pub struct Watch {
     /// The longest pause of a failing watch. kube's own pauses grow to 30 s, which is [`CREATE_LIMIT`].
     pub longest_pause: Duration,
     /// The time after its start in which an API server may reject lists, because it has not read its roles. After that,
-    /// a right is missing. After so long without a rejection the right has been granted.
+    /// a right is missing. After that and a call without a failure, the right has been granted.
     pub refused: Duration,
 }
 

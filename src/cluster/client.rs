@@ -407,20 +407,29 @@ pub fn is_refused(error: &watcher::Error) -> bool {
 pub struct Refusals {
     /// The first and the last one without a longer pause between two.
     streak: Option<(Instant, Instant)>,
+    /// The last failure of another kind, which tells nothing of rights.
+    failed: Option<Instant>,
 }
 
 impl Refusals {
     /// Records a refusal. Returns whether a right is missing: an API server that has just started refuses for up to `limit`,
     /// because it has not read its roles.
     pub fn note(&mut self, now: Instant, limit: Duration) -> bool {
-        let since = self.streak.filter(|_| !self.have_ended(now, limit)).map_or(now, |(since, _)| since);
+        let lasting = self.streak.filter(|(_, last)| now.saturating_duration_since(*last) <= limit);
+        let since = lasting.map_or(now, |(since, _)| since);
         self.streak = Some((since, now));
         now.duration_since(since) >= limit
     }
 
-    /// Whether the last refusal is longer ago than `limit`. A watch that is still refused tries again sooner.
+    /// Records a failure that is no refusal, such as that of a server that is away.
+    pub fn note_failure(&mut self, now: Instant) {
+        self.failed = Some(now);
+    }
+
+    /// Whether the last failure is longer ago than `limit` and a call. A watch that is still refused tries again sooner.
     pub fn have_ended(&self, now: Instant, limit: Duration) -> bool {
-        self.streak.is_none_or(|(_, last)| now.saturating_duration_since(last) > limit)
+        let last = self.streak.map(|(_, last)| self.failed.map_or(last, |failed| last.max(failed)));
+        last.is_none_or(|last| now.saturating_duration_since(last) > limit + CALL_LIMIT)
     }
 }
 
@@ -531,7 +540,12 @@ mod tests {
         assert_eq!([12, 15].map(&mut note), [true; 2]);
         assert_eq!([60, 63].map(&mut note), [false; 2], "it was allowed in between");
         assert!(note(70));
-        assert_eq!([71, 80, 81].map(|second| refusals.have_ended(at(second), limit)), [false, false, true]);
+        let ended = |refusals: &Refusals, second| refusals.have_ended(at(second), limit);
+        assert_eq!([71, 90, 91].map(|second| ended(&refusals, second)), [false, false, true]);
+        // A server that is away tells nothing of rights, and begins no streak.
+        refusals.note_failure(at(85));
+        assert_eq!([91, 105, 106].map(|second| ended(&refusals, second)), [false, false, true]);
+        assert!(!refusals.note(at(86), limit));
     }
 
     #[test]

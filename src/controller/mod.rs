@@ -385,7 +385,7 @@ mod tests {
     use crate::cluster::events::Recorder;
     use crate::cluster::servers::Servers;
     use crate::policy::Site;
-    use crate::timing::Timing;
+    use crate::timing::{CALL_LIMIT, Timing};
     use http::{Request, Response};
     use kube::Client;
     use kube::client::Body;
@@ -417,7 +417,7 @@ mod tests {
         let (now, timing) = (Instant::now(), &Timing::short().watch);
         let status = Status::failure("webhooks is forbidden", "Forbidden").with_code(403);
         let refusal = watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)));
-        for (last, is_unreadable) in [(now, true), (now - 2 * timing.refused, false)] {
+        for (last, is_unreadable) in [(now, true), (now - timing.refused - 2 * CALL_LIMIT, false)] {
             let mut controller = controller();
             for event in [watcher::Event::Init, watcher::Event::InitDone] {
                 controller.registered_changed((MUTATING_WEBHOOKS, Ok(event)));

@@ -58,19 +58,23 @@ impl Seen {
         now: Instant,
         timing: &timing::Watch,
     ) {
+        let was_read = self.whole.contains(kind);
+        let (refusals, message) = self.refused.entry(kind).or_default();
         if !client::is_refused(error) {
+            refusals.note_failure(now);
             return;
         }
-        let (refusals, message) = self.refused.entry(kind).or_default();
-        let is_missing = refusals.note(now, timing.refused);
+        let is_missing = refusals.note(now, timing.refused) || !was_read;
         *message = is_missing.then(|| format!("cannot list and watch {plural}: {}", why(error)));
     }
 
     /// The message of a right that is missing now. A watch that was refused and goes on shows no event, so only time tells
-    /// that its right has been granted.
+    /// that its right has been granted. What was never read ends by a whole list.
     fn missing_right(&self, now: Instant, timing: &timing::Watch) -> Option<&str> {
-        let mut lasting = self.refused.values().filter(|(refusals, _)| !refusals.have_ended(now, timing.refused));
-        lasting.find_map(|(_, message)| message.as_deref())
+        let is_lasting =
+            |kind: &&str, refusals: &Refusals| !self.whole.contains(*kind) || !refusals.have_ended(now, timing.refused);
+        let mut lasting = self.refused.iter().filter(|(kind, (refusals, _))| is_lasting(kind, refusals));
+        lasting.find_map(|(_, (_, message))| message.as_deref())
     }
 }
 
@@ -214,7 +218,7 @@ fn owner(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timing::Timing;
+    use crate::timing::{CALL_LIMIT, Timing};
     use kube::core::Status;
     use std::time::Duration;
 
@@ -269,9 +273,10 @@ mod tests {
         let watched = read();
         let last = refuse_for_good(&watched);
         assert_eq!(missing(&watched, last).as_deref(), Some(MESSAGE));
-        assert_eq!(missing(&watched, last + WATCH.refused).as_deref(), Some(MESSAGE), "it may be tried again still");
+        let ended = last + WATCH.refused + CALL_LIMIT;
+        assert_eq!(missing(&watched, ended).as_deref(), Some(MESSAGE), "it may be tried again still");
         // The watch goes on: it shows nothing.
-        assert_eq!(missing(&watched, last + WATCH.refused + Duration::from_millis(1)), None);
+        assert_eq!(missing(&watched, ended + Duration::from_millis(1)), None);
     }
 
     #[test]
@@ -287,12 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_read_is_unknown_before_a_right_is_missing_and_after() {
+    fn what_was_never_read_is_unknown_until_it_is_refused_and_then_until_it_is_read() {
         let (watched, now) = (watched(), Instant::now());
-        refuse(&watched, now);
         assert_eq!(missing(&watched, now).as_deref(), Some(""));
-        let last = refuse_for_good(&watched);
-        assert_eq!(missing(&watched, last).as_deref(), Some(MESSAGE));
-        assert_eq!(missing(&watched, last + 2 * WATCH.refused).as_deref(), Some(""));
+        refuse(&watched, now);
+        assert_eq!(missing(&watched, now).as_deref(), Some(MESSAGE));
+        assert_eq!(missing(&watched, now + 9 * WATCH.refused).as_deref(), Some(MESSAGE));
+        lock(&watched.seen).list_ended("ReplicaSet");
+        assert_eq!(missing(&watched, now).as_deref(), Some(""), "the others are unknown");
     }
 }

@@ -196,6 +196,7 @@ impl Registrations {
         timing: &timing::Watch,
     ) -> bool {
         if !is_refused(error) {
+            self.refused.entry(resource).or_default().note_failure(now);
             return false;
         }
         let is_missing = self.refused.entry(resource).or_default().note(now, timing.refused);
@@ -367,9 +368,9 @@ mod tests {
             (3, true, false),
             (10, true, true),
             (13, true, true),
-            (20, false, true),
+            (30, false, true),
             // The watch goes on: it shows nothing.
-            (24, false, false),
+            (34, false, false),
             // An API server that has just started refuses it for a moment, and so does the next one.
             (100, true, false),
             (200, true, false),
