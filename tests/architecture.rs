@@ -293,7 +293,7 @@ fn make_test_runs_every_test_program() {
     for folder in ["crates", "tests"] {
         for package in fs::read_dir(root.join(folder)).expect("readable") {
             let files = fs::read_dir(package.expect("readable").path().join("tests")).into_iter().flatten();
-            let files = files.map(|file| file.expect("readable").path());
+            let files = files.map(|file| file.expect("readable").path()).filter(|path| path.is_file());
             programs.extend(files.filter_map(|file| Some(file.file_stem()?.to_string_lossy().into_owned())));
         }
     }

@@ -85,11 +85,16 @@ fn objects(text: &str) -> BTreeMap<String, Value> {
     found
 }
 
-/// The objects of a kustomization that is written into a folder of the checkout's own.
+/// The objects of a kustomization whose resources are folders of the checkout.
 fn kustomized(kustomization: &Value) -> BTreeMap<String, Value> {
-    let target = root().join("target");
-    fs::create_dir_all(&target).unwrap();
-    let folder = tempfile::tempdir_in(target).unwrap();
+    let (folder, root) = (tempfile::tempdir().unwrap(), root().canonicalize().unwrap());
+    // kustomize takes no absolute path.
+    let up = "../".repeat(folder.path().canonicalize().unwrap().components().count() - 1);
+    let mut kustomization = kustomization.clone();
+    for resource in kustomization["resources"].as_array_mut().unwrap() {
+        let path = root.join(resource.as_str().unwrap());
+        *resource = json!(format!("{up}{}", path.strip_prefix("/").unwrap().display()));
+    }
     fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
     let made = success(Command::new(tool("kubectl")).arg("kustomize").arg(folder.path()));
     objects(&String::from_utf8(made.stdout).unwrap())
@@ -109,7 +114,7 @@ fn assert_same(chart: &BTreeMap<String, Value>, kustomize: &BTreeMap<String, Val
 fn the_chart_renders_what_kustomize_renders() {
     let more = |base: &str, resources: &[&str]| {
         let resources = [&[base], resources].concat();
-        let resources: Vec<_> = resources.iter().map(|folder| format!("../../config/{folder}")).collect();
+        let resources: Vec<_> = resources.iter().map(|folder| format!("config/{folder}")).collect();
         json!({ "resources": resources })
     };
     let mut elsewhere = more("default", &[]);
