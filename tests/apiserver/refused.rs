@@ -29,7 +29,7 @@ crate::tests![
 /// The prefix of the cases' names.
 const PREFIX: &str = "refused-";
 /// The number of cases whose policies are in effect at once.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 5;
 
 fn cases(version: Version) -> Result<Vec<Case>> {
     let cases: Vec<Case> = corpus::cases(version)?.into_iter().filter(|case| case.name.starts_with(PREFIX)).collect();
