@@ -3,7 +3,7 @@
 //! All scenarios are in one program, so that tests share servers. A test has a server for itself, because registrations
 //! affect the whole cluster. It passes the server to the next test, which finds it as if it were new
 //! ([`controlplane::pool`]). Most tests mostly wait, so more of them run at once than there are processors:
-//! `SCPOL_TEST_SERVERS`, 6 unless set. Those in `longest.txt` start first.
+//! `SCPOL_TEST_SERVERS`, 8 unless set. Those in `longest.txt` start first.
 //!
 //! `cargo test --test apiserver -- author` runs some of them. A file lists its tests in `tests![..]`.
 

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The number of concurrent tests, each with its own server, which takes up to 500 MB. Six keep two processors busy.
-const AT_ONCE: usize = 6;
+/// The number of concurrent tests, each with its own server, which takes up to 500 MB. Eight keep two processors busy.
+const AT_ONCE: usize = 8;
 /// The number of slowest tests in the summary.
 const SLOWEST: usize = 30;
 /// The characters of a failure that are repeated at the end.
