@@ -14,6 +14,7 @@ mkdir -p "$logs"
 cargo=(cargo build --locked --workspace --bin scpol --bin controlplane)
 seconds=$(tests/controlplane/build.sh --seconds "$version")
 [ -x "${CARGO_TARGET_DIR:-target}/debug/scpol" ] || seconds=$((seconds + operator_seconds))
+seconds=$((seconds * 3 / 2)) # with what must be fetched
 if ((seconds == 0)); then exec "${cargo[@]}" --quiet; fi
 
 minutes() { # seconds
