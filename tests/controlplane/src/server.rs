@@ -148,8 +148,8 @@ impl ControlPlane {
         Self { builder, servers: Some(servers), is_spoilt: AtomicBool::new(false), admin: Kept::default() }
     }
 
-    /// A client with all rights, the same one until the API server is stopped. A connection costs more than the request of
-    /// somebody who looks ten times a second.
+    /// A client with all rights, the same one until the API server is stopped. A new connection costs more than a request, and
+    /// tests poll.
     pub fn same_admin(&self) -> Client {
         let mut admin = self.admin.0.lock().unwrap_or_else(PoisonError::into_inner);
         admin.get_or_insert_with(|| self.admin()).clone()
