@@ -11,6 +11,8 @@
 mod chaos;
 #[path = "../support/console.rs"]
 mod console;
+#[path = "../hostile/mod.rs"]
+mod hostile;
 #[path = "../policies/mod.rs"]
 mod policies;
 #[path = "../support/mod.rs"]
@@ -119,5 +121,5 @@ const TESTS: &[&[runner::Test]] = &[
 ];
 
 fn main() -> ExitCode {
-    runner::run(TESTS.concat())
+    runner::run([TESTS, hostile::TESTS].concat().concat())
 }

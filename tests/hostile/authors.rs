@@ -1,0 +1,3 @@
+//! Users who may write policies for one namespace.
+
+crate::tests![];

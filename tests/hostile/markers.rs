@@ -1,0 +1,3 @@
+//! Users who write the metadata of workloads.
+
+crate::tests![];

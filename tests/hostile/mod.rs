@@ -1,0 +1,31 @@
+//! What users with fewer rights than the operator, and callers without credentials, can do to it. Each test shows one
+//! attack on a real server, and that it fails.
+//!
+//! | module | the attacker |
+//! |---|---|
+//! | [`serving`] | opens connections to the operator's ports |
+//! | [`reviews`] | posts reviews to the webhook |
+//! | [`authors`] | writes policies for a namespace |
+//! | [`markers`] | writes the metadata of workloads |
+//! | [`revisions`] | writes stored revisions, times and numbers |
+//! | [`tenants`] | has a policy beside those of others |
+//! | [`power`] | holds the operator's token |
+
+mod authors;
+mod markers;
+mod power;
+mod reviews;
+mod revisions;
+mod serving;
+mod tenants;
+
+/// The tests of every file.
+pub(crate) const TESTS: &[&[crate::runner::Test]] = &[
+    authors::TESTS,
+    markers::TESTS,
+    power::TESTS,
+    reviews::TESTS,
+    revisions::TESTS,
+    serving::TESTS,
+    tenants::TESTS,
+];

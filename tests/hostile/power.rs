@@ -1,0 +1,3 @@
+//! Holders of the operator's token.
+
+crate::tests![];

@@ -1,0 +1,3 @@
+//! Callers without credentials that post reviews to the webhook.
+
+crate::tests![];

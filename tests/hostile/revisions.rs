@@ -1,0 +1,3 @@
+//! Stored revisions, times and numbers that others have written.
+
+crate::tests![];

@@ -1,0 +1,3 @@
+//! Clients without credentials that hold or flood the operator's ports.
+
+crate::tests![];

@@ -1,0 +1,3 @@
+//! Policies of one tenant beside those of others.
+
+crate::tests![];
