@@ -29,6 +29,7 @@
 //! | what an earlier revision added, and how a stored workload gets another one | core: [`revision`], [`update`] |
 //! | how policies become CEL, or webhook configurations | core: [`compile`] |
 //! | the answers of the webhook | core: [`review`] |
+//! | the spelling, the length and the display of text from others | core: [`outside`]; in URLs: [`cluster::api`] |
 //! | what `scpol lint` finds | core: [`lint`] |
 //! | what old initializers and PodPresets become | core: [`mod@convert`] |
 //! | how manifests are read and written back | core: [`manifest`]; files and folders: [`source`] |
@@ -87,6 +88,6 @@ pub mod workloads;
 
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
-    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, policy, quality, review, revision,
-    steps, targets, update, workload,
+    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, outside, policy, quality, review,
+    revision, steps, targets, update, workload,
 };

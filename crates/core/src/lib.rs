@@ -12,6 +12,7 @@ pub mod inject;
 pub mod lint;
 pub mod manifest;
 pub mod naming;
+pub mod outside;
 pub mod policy;
 pub mod quality;
 pub mod review;

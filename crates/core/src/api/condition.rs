@@ -10,6 +10,7 @@
 //! still brought up to date, kstatus says Current, because new workloads get the template as the spec says.
 
 use super::code::Code;
+use crate::outside::escaped;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
@@ -264,8 +265,9 @@ pub fn set(
         type_: type_.as_str().to_owned(),
         status: status.as_str().to_owned(),
         reason: code.name().to_owned(),
+        // A message may repeat what users have written, and reaches terminals.
         message: shortened(
-            format!("{code}: {message}"),
+            escaped(&format!("{code}: {message}")).into_owned(),
             if type_ == ConditionType::Ready { MESSAGE_LIMIT } else { SHORT_MESSAGE_LIMIT },
         ),
         observed_generation: Some(generation),

@@ -149,7 +149,7 @@ fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 
-pub(super) fn is_group(text: &str) -> bool {
+pub(crate) fn is_group(text: &str) -> bool {
     text.is_empty() || is_subdomain(text)
 }
 

@@ -16,7 +16,7 @@ pub mod trust;
 pub mod v1alpha1;
 
 pub use format::is_dns_label;
-pub(crate) use format::mount_path;
+pub(crate) use format::{is_group, mount_path};
 pub use judge::judge;
 pub(crate) use schema::similar;
 

@@ -9,7 +9,8 @@ use crate::capabilities::{Capabilities, registration};
 use crate::compile::webhook::Endpoint;
 use crate::compile::webhook::{address, check_port, entry};
 use crate::naming::{self, PROBE, PROBE_REFUSE};
-use crate::review::{Envelope, Invalid, allowed, check_uid, written};
+use crate::outside::shown;
+use crate::review::{Envelope, Invalid, Resource, allowed, check_resource, check_uid, written};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -25,6 +26,8 @@ pub const RIGHTS: &str = "config/rbac/author-webhook";
 /// The most namespaces that are checked one by one. The number is that of `config/author-check.yaml`, which the API
 /// server limits by cost, because the result must not depend on the server version.
 pub const NAMED: usize = 28;
+/// The largest author, in bytes: the part of a review besides its objects. Each question to the API server repeats it.
+const LARGEST_AUTHOR: usize = 64 << 10;
 /// The plural name of the checked resource.
 const RESOURCE: &str = "sidecarpolicies";
 
@@ -88,6 +91,12 @@ impl Author {
         &self.username
     }
 
+    /// The length of all texts, in bytes.
+    fn size(&self) -> usize {
+        let extra = self.extra.iter().flat_map(|(key, values)| [key].into_iter().chain(values.iter().flatten()));
+        [&self.username, &self.uid].into_iter().chain(&self.groups).chain(extra).map(String::len).sum()
+    }
+
     /// The question whether the author may create pods in `namespace`, or in all namespaces if it is empty.
     pub fn question(&self, namespace: &str) -> SubjectAccessReview {
         let attributes =
@@ -102,8 +111,9 @@ impl Author {
 
     /// The message for an author who may not create pods in `namespace`, or in all namespaces if it is empty.
     pub fn lacks(&self, namespace: &str) -> String {
-        let (code, name) = (crate::api::code::Code::AuthorLacksRight, &self.username);
-        match namespace {
+        let (code, name, namespace) =
+            (crate::api::code::Code::AuthorLacksRight, shown(&self.username), shown(namespace));
+        match &*namespace {
             "" => format!(
                 "{code}: {name} may not create pods in all namespaces, so may have a policy only for namespaces where that is allowed: name them in `spec.namespaces`, at most {NAMED} and without globs"
             ),
@@ -136,13 +146,6 @@ struct Request {
     dry_run: Option<bool>,
 }
 
-#[derive(Deserialize, Debug, Default)]
-#[serde(default)]
-struct Resource {
-    group: String,
-    resource: String,
-}
-
 /// The result of a review.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Judgement {
@@ -162,6 +165,11 @@ impl Review {
     pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
         let (api_version, request): (_, Request) = Envelope::open(body)?;
         check_uid(&request.uid)?;
+        check_resource(&request.operation, &request.resource, &request.sub_resource)?;
+        if request.user_info.size() > LARGEST_AUTHOR {
+            let message = format!("`request.userInfo` is larger than {LARGEST_AUTHOR} bytes");
+            return Err(Invalid::NoReview(message));
+        }
         Ok(Self { api_version, request })
     }
 
@@ -205,6 +213,14 @@ impl Review {
 /// The message for a probe of the registration `revision`.
 pub fn probed(revision: &str) -> String {
     format!("the probe asks to be refused by registration {revision}")
+}
+
+/// The message for an author whose policy came by the registration `revision`, which this operator has not seen.
+pub fn unseen(revision: &str) -> String {
+    format!(
+        "{}: this replica of the operator has not seen registration {revision} yet, so the policy is refused: try again",
+        crate::api::code::Code::Reconciling
+    )
 }
 
 /// A policy for a dry-run create that the registration rejects with [`probed`] once it is in effect. The policy is only

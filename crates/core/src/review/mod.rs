@@ -8,6 +8,11 @@
 //! is HTTP 400, even if its `uid` is readable: an answer with `allowed: true` would bypass `Fail` and hide the fault. A
 //! patch that does not apply must never be sent, because the creator gets an HTTP 500 for it, even under `Ignore`.
 //!
+//! # Hostile reviews
+//! Callers are not authenticated, so every field is hostile until [`Review::parse`] has checked its spelling. The
+//! namespace is that of the request: it replaces `metadata.namespace` of the objects before any decision. API servers
+//! themselves send the names of new objects before they check them, so a wrong name is a fault of the creator.
+//!
 //! # Ignored requests
 //! Everything but a CREATE or UPDATE of an object in a namespace, and every resource that no policy targets. An UPDATE
 //! concerns only the policies whose target lists it.
@@ -15,9 +20,11 @@
 pub mod author;
 
 use crate::api::code::Code;
+use crate::api::{is_dns_label, is_group};
 use crate::decision::{Decision, JUDGED, Left, Outcome, Side};
 use crate::inject::{Loss, undo_anywhere};
 use crate::naming::{PROBE, PROBE_REFUSE, PROBE_UNSEEN};
+use crate::outside::{NAME, escaped, escaped_lines, is_segment, shown};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
 use base64::Engine as _;
@@ -37,6 +44,8 @@ pub const LARGEST: usize = 2 * (3 << 20) + (64 << 10);
 /// The most warnings in an answer, and the longest warning in bytes. The API server cuts longer ones
 /// (`apiserver/pkg/endpoints/filters/warning.go`: 256 each, 4096 together).
 const WARNINGS: (usize, usize) = (4, 240);
+/// The longest UID of a request, in bytes. API servers send 36.
+const UID: usize = 128;
 
 /// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +68,10 @@ pub enum Invalid {
     /// The body is no valid review.
     #[error("{code}: {0}", code = Code::ReviewInvalid)]
     NoReview(String),
+    /// A name in the review is none. API servers send such reviews, because they check names after the mutating call,
+    /// and reject the object then.
+    #[error("{code}: {0}", code = Code::ReviewInvalid)]
+    NoName(String),
 }
 
 impl Invalid {
@@ -66,8 +79,13 @@ impl Invalid {
     pub fn status(&self) -> u16 {
         match self {
             Invalid::TooLarge => 413,
-            Invalid::NoReview(_) => 400,
+            Invalid::NoReview(_) | Invalid::NoName(_) => 400,
         }
+    }
+
+    /// Whether a user can cause it through an API server, which then rejects the object by itself.
+    pub fn is_of_the_creator(&self) -> bool {
+        matches!(self, Invalid::NoName(_))
     }
 }
 
@@ -104,7 +122,7 @@ impl<R: DeserializeOwned> Envelope<R> {
             return Err(Invalid::TooLarge);
         }
         let envelope: Self = serde_json::from_slice(body)
-            .map_err(|error| invalid(format!("the body is no AdmissionReview: {error}")))?;
+            .map_err(|error| invalid(format!("the body is no AdmissionReview: {}", shown(&error.to_string()))))?;
         if envelope.kind != "AdmissionReview" {
             return Err(invalid(format!("`kind` is `{}`, not `AdmissionReview`", shown(&envelope.kind))));
         }
@@ -122,7 +140,50 @@ impl<R: DeserializeOwned> Envelope<R> {
 
 /// Checks that the answer can be matched to its request.
 pub(super) fn check_uid(uid: &str) -> Result<(), Invalid> {
-    if uid.is_empty() { Err(invalid("`request.uid` is missing: nothing could be answered to it")) } else { Ok(()) }
+    if uid.is_empty() {
+        return Err(invalid("`request.uid` is missing: nothing could be answered to it"));
+    }
+    let is_printable = uid.len() <= UID && uid.bytes().all(|byte| byte.is_ascii_graphic());
+    expect(is_printable, "uid", uid, &format!("at most {UID} printable ASCII characters"))
+}
+
+/// Checks what the request does, and to which resource.
+pub(super) fn check_resource(operation: &str, resource: &Resource, sub_resource: &str) -> Result<(), Invalid> {
+    let Resource { group, version, resource } = resource;
+    let (label, is_operation) = ("a lower-case DNS label", [CREATE, UPDATE, "DELETE", "CONNECT"].contains(&operation));
+    expect(is_operation, "operation", operation, "CREATE, UPDATE, DELETE or CONNECT")?;
+    let is_api_group = group.len() <= 253 && is_group(group);
+    expect(is_api_group, "resource.group", group, "an API group, which is empty or a lower-case DNS name")?;
+    expect(is_dns_label(version), "resource.version", version, label)?;
+    expect(is_dns_label(resource), "resource.resource", resource, label)?;
+    expect(sub_resource.is_empty() || is_dns_label(sub_resource), "subResource", sub_resource, label)
+}
+
+/// An error that names the `field` of the request and its `text`, unless `is_right`.
+fn expect(is_right: bool, field: &str, text: &str, expected: &str) -> Result<(), Invalid> {
+    if is_right { Ok(()) } else { Err(invalid(format!("`request.{field}` is `{}`, not {expected}", shown(text)))) }
+}
+
+/// Checks the names in `metadata`, the metadata of the `field` of the request. Each may be missing.
+fn check_names(field: &str, metadata: &Value) -> Result<(), Invalid> {
+    let is_prefix = |text: &str| text.len() <= NAME && !text.contains(['/', '%']);
+    let rules: [(&str, &dyn Fn(&str) -> bool); 3] =
+        [("name", &is_segment), ("generateName", &is_prefix), ("namespace", &is_dns_label)];
+    for (key, is_right) in rules {
+        match &metadata[key] {
+            Value::Null => {}
+            Value::String(text) if text.is_empty() || is_right(text) => {}
+            other => {
+                let text = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                return Err(no_name(&format!("{field}.metadata.{key}"), &text));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_name(field: &str, text: &str) -> Invalid {
+    Invalid::NoName(format!("`request.{field}` is `{}`, which no API server stores", shown(text)))
 }
 
 #[derive(Deserialize, Debug, Default)]
@@ -132,6 +193,8 @@ struct Request {
     resource: Resource,
     sub_resource: String,
     namespace: String,
+    /// Empty before the server has made a name of `generateName`.
+    name: String,
     operation: String,
     #[serde(deserialize_with = "object")]
     object: Value,
@@ -192,10 +255,10 @@ impl<'de> Visitor<'de> for Part {
 /// The resource and version through which an object was posted.
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
-struct Resource {
-    group: String,
+pub(super) struct Resource {
+    pub(super) group: String,
     version: String,
-    resource: String,
+    pub(super) resource: String,
 }
 
 #[derive(Serialize)]
@@ -231,6 +294,8 @@ impl Response<'_> {
     }
 
     pub(super) fn refused(self, message: &str) -> Self {
+        // The messages of policies and the names of users reach the terminal of the creator.
+        let message = escaped_lines(message);
         let status = json!({ "status": "Failure", "reason": "Forbidden", "code": 403, "message": message });
         Self { allowed: false, status: Some(status), ..self }
     }
@@ -302,25 +367,41 @@ impl Decided {
     }
 }
 
+impl Request {
+    /// Checks the spelling of everything that says which object it is about.
+    fn check(&self) -> Result<(), Invalid> {
+        check_uid(&self.uid)?;
+        check_resource(&self.operation, &self.resource, &self.sub_resource)?;
+        // Empty for objects of the cluster.
+        let is_namespace = self.namespace.is_empty() || is_dns_label(&self.namespace);
+        expect(is_namespace, "namespace", &self.namespace, "the name of a Namespace, which is a DNS label")?;
+        if !self.name.is_empty() && !is_segment(&self.name) {
+            return Err(no_name("name", &self.name));
+        }
+        check_names("object", &self.object["metadata"])?;
+        check_names("oldObject", &self.old_object["metadata"])
+    }
+}
+
 impl Review {
     /// Parses `body`. The time grows linearly with its length.
     ///
     /// # Errors
-    /// The fault of the body.
+    /// The fault of the body. Its message is safe to show, and short.
+    ///
+    /// # Guarantees
+    /// The namespace is empty or a DNS label, and the names can be segments of a path.
     pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
         let (api_version, request): (_, Request) = Envelope::open(body)?;
-        check_uid(&request.uid)?;
+        request.check()?;
         let review = Self { api_version, request };
         let Request { object, old_object, operation, .. } = &review.request;
         let needed = [("object", object), ("oldObject", old_object)];
         let needed = &needed[..if operation == UPDATE { 2 } else { 1 }];
         match needed.iter().find(|(_, object)| review.is_of_interest() && !object["metadata"].is_object()) {
-            Some((field, _)) => {
-                let operation = shown(operation);
-                let message =
-                    format!("`request.{field}` is missing, or has no `metadata`, though `operation` is {operation}");
-                Err(invalid(message))
-            }
+            Some((field, _)) => Err(invalid(format!(
+                "`request.{field}` is missing, or has no `metadata`, though `operation` is {operation}"
+            ))),
             None => Ok(review),
         }
     }
@@ -506,7 +587,7 @@ fn warning(left: &Left, workload: &Workload) -> String {
         reason.code,
         reason.detail
     );
-    cut(&text, WARNINGS.1).to_owned()
+    cut(&escaped(&text), WARNINGS.1).to_owned()
 }
 
 /// Evaluates the policies on the object without our additions. The additions of one policy must not make another one
@@ -555,7 +636,7 @@ fn validate_update<'a>(
     let kind = new.stored.kind_name();
     let warning = |(policy, code, message): (&Policy, Code, &str)| {
         let text = format!("SidecarPolicy `{}` does not allow this {kind}, as before: {code}: {message}", policy.name);
-        cut(&text, WARNINGS.1).to_owned()
+        cut(&escaped(&text), WARNINGS.1).to_owned()
     };
     let warnings = decision.excused().take(WARNINGS.0).map(warning).collect();
     (Response { warnings, ..response }, decision)
@@ -577,11 +658,6 @@ fn judged<'a>(response: Response<'a>, workload: &Workload, decision: Decision) -
         None => response,
     };
     (response, decision)
-}
-
-/// The beginning of a text from outside, for messages.
-fn shown(text: &str) -> &str {
-    cut(text, 64)
 }
 
 fn cut(text: &str, most: usize) -> &str {
@@ -721,6 +797,89 @@ mod tests {
         let mut deleted = review(&json!(null));
         deleted["request"]["operation"] = json!("DELETE");
         assert!(Review::parse(deleted.to_string().as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn what_no_api_server_writes_is_refused_and_the_field_is_named() {
+        let long = "x".repeat(300);
+        let hostile = [
+            ("/request/namespace", json!("kube-system/pods"), "namespace"),
+            ("/request/namespace", json!("default/pods?limit=1"), "namespace"),
+            ("/request/namespace", json!("../nodes"), "namespace"),
+            ("/request/namespace", json!("kube-system/pods?watch=true"), "namespace"),
+            ("/request/namespace", json!("shop#"), "namespace"),
+            ("/request/namespace", json!("Shop"), "namespace"),
+            ("/request/namespace", json!("shop\n"), "namespace"),
+            ("/request/namespace", json!("x".repeat(64)), "namespace"),
+            ("/request/name", json!("../web"), "name"),
+            ("/request/name", json!(".."), "name"),
+            ("/request/name", json!("a%2fb"), "name"),
+            ("/request/name", json!("x".repeat(1025)), "name"),
+            ("/request/uid", json!("u\u{1b}[2J"), "uid"),
+            ("/request/uid", json!(long), "uid"),
+            ("/request/operation", json!("create"), "operation"),
+            ("/request/operation", json!(""), "operation"),
+            ("/request/resource/resource", json!("pods/exec"), "resource.resource"),
+            ("/request/resource/resource", json!("Pods"), "resource.resource"),
+            ("/request/resource/version", json!("v1/pods"), "resource.version"),
+            ("/request/resource/group", json!("apps/v1"), "resource.group"),
+            ("/request/resource/group", json!("a.".repeat(200)), "resource.group"),
+            ("/request/subResource", json!("status/.."), "subResource"),
+            ("/request/object/metadata/name", json!("a/b"), "object.metadata.name"),
+            ("/request/object/metadata/name", json!(7), "object.metadata.name"),
+            ("/request/object/metadata/generateName", json!("a/"), "object.metadata.generateName"),
+            ("/request/object/metadata/namespace", json!("a/b"), "object.metadata.namespace"),
+            ("/request/oldObject/metadata/name", json!("a/b"), "oldObject.metadata.name"),
+        ];
+        for (pointer, value, field) in hostile {
+            let refused = Review::parse(with(pointer, &value).to_string().as_bytes()).unwrap_err();
+            let message = refused.to_string();
+            assert!(message.starts_with(&format!("SCP0212: `request.{field}` is ")), "{message}");
+            assert_eq!(
+                (refused.status(), refused.is_of_the_creator()),
+                (400, field.contains("ame") && field != "namespace")
+            );
+            assert!(message.chars().count() < 500 && !message.contains(char::is_control), "{message}");
+        }
+        let echoed = with("/request/dryRun", &json!(format!("\u{1b}{}", "x".repeat(1 << 20))));
+        let message = Review::parse(echoed.to_string().as_bytes()).unwrap_err().to_string();
+        assert!(message.len() < 500 && !message.contains('\u{1b}'), "{message}");
+    }
+
+    #[test]
+    fn what_api_servers_write_is_taken() {
+        let real = [
+            ("/request/name", json!("")),
+            ("/request/name", json!("system:node:a.b")),
+            ("/request/name", json!("web-0.shop.example")),
+            ("/request/namespace", json!("")),
+            ("/request/namespace", json!("kube-system")),
+            ("/request/uid", json!("705ab4f5-6393-11e8-b7cc-42010a800002")),
+            ("/request/operation", json!("CONNECT")),
+            (
+                "/request/resource",
+                json!({ "group": "rbac.authorization.k8s.io", "version": "v1beta1", "resource": "rolebindings" }),
+            ),
+            ("/request/resource", json!({ "group": "argoproj.io", "version": "v1alpha1", "resource": "rollouts" })),
+            ("/request/subResource", json!("ephemeralcontainers")),
+            ("/request/object/metadata/name", json!(null)),
+            ("/request/object/metadata/name", json!("system:x y")),
+            ("/request/object/metadata/generateName", json!("web-")),
+            ("/request/object/metadata/namespace", json!("")),
+        ];
+        for (pointer, value) in real {
+            let review = with(pointer, &value);
+            assert!(Review::parse(review.to_string().as_bytes()).is_ok(), "{review}");
+        }
+    }
+
+    /// A review with `value` at `pointer`.
+    fn with(pointer: &str, value: &Value) -> Value {
+        let mut review = review(&pod(&json!({ "name": "web" })));
+        review["request"]["oldObject"] = review["request"]["object"].clone();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        review.pointer_mut(parent).unwrap()[key] = value.clone();
+        review
     }
 
     #[test]
