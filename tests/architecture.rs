@@ -218,6 +218,38 @@ fn one_line_in_the_wrong_place_is_found() {
     }
 }
 
+/// The file that may use kube's own `Api`, which puts names into URLs as they are.
+const REQUESTS: &str = "cluster/api.rs";
+
+/// Whether `line` makes a URL of names that others may have written.
+fn makes_urls(line: &str) -> bool {
+    let imports = line.trim_start().starts_with("use kube::") && has_word(line, "Api");
+    imports || line.contains("kube::Api") || line.contains("url_path(")
+}
+
+#[test]
+fn every_name_becomes_a_part_of_a_url_in_one_file() {
+    for line in
+        ["use kube::{Api, Client};", "use kube::Api;", "    let api = kube::Api::all(client);", "Pod::url_path(&(), x)"]
+    {
+        assert!(makes_urls(line), "{line}");
+    }
+    for line in
+        ["use kube::api::{ApiResource, Patch};", "use crate::cluster::api::Api;", "use kube::core::ApiResource;"]
+    {
+        assert!(!makes_urls(line), "{line}");
+    }
+    let source = source();
+    let mut faults = Vec::new();
+    for file in rust_files(&source) {
+        let path = file.strip_prefix(&source).expect("readable").to_str().expect("readable").to_owned();
+        let text = fs::read_to_string(&file).expect("readable");
+        let lines = code(&text).filter(|(_, line)| path != REQUESTS && makes_urls(line));
+        faults.extend(lines.map(|(number, line)| format!("{path}:{number}: {}", line.trim())));
+    }
+    assert!(faults.is_empty(), "use crate::cluster::api::Api here, which encodes names:\n{}", faults.join("\n"));
+}
+
 #[test]
 fn no_two_folders_import_each_other() {
     for (source, room, imported) in

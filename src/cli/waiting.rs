@@ -2,6 +2,7 @@
 
 use super::live;
 use crate::capabilities::Capabilities;
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
@@ -11,7 +12,7 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{PatchOperation, RemoveOperation, TestOperation};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::HashSet;

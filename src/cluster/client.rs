@@ -1,9 +1,11 @@
 //! The client of the API server: its limits, and the layers that every request passes.
 
+use super::api::{Api, is_sound};
 use super::fitting::{Fitting, PAGE};
 use super::object::Object;
 use super::proxy;
 use crate::metrics::Metrics;
+use crate::outside::{cut, shown};
 use crate::timing::{self, ANSWER_LIMIT, CALL_LIMIT};
 use anyhow::{Result, anyhow};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -21,7 +23,7 @@ use kube::client::{AuthError, Body, ClientBuilder, ConfigExt, DynBody};
 use kube::config::AuthInfo;
 use kube::core::Status;
 use kube::runtime::watcher;
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
@@ -204,7 +206,8 @@ fn include_uninitialized(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-/// Counts requests by verb and answer.
+/// Counts requests by verb and answer. Sends none whose path a server would resolve or split: a second look, beside
+/// [`Api`].
 struct Counted {
     metrics: Arc<Metrics>,
 }
@@ -237,6 +240,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if !is_sound(request.uri().path()) {
+            let error = format!("the path of a request is not sound: {}", shown(request.uri().path()));
+            return Box::pin(async { Err(error.into()) });
+        }
         let metrics = self.metrics.clone();
         let verb = verb(&request);
         let answer = self.inner.call(request);
@@ -280,7 +287,7 @@ pub fn watched(
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
     let settings = settings.clone().page_size(PAGE);
     let timeout = settings.timeout.unwrap_or(seconds(timing.duration));
-    paced(watcher(api.clone(), settings.timeout(timeout)), Pauses::new(timing))
+    paced(api.watcher(settings.timeout(timeout)), Pauses::new(timing))
 }
 
 /// `duration` in whole seconds, the unit of the `timeoutSeconds` of a watch.
@@ -446,7 +453,7 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
 }
 
 /// The reason why a call failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
     #[error("{}", said(.0))]
@@ -454,6 +461,9 @@ pub enum CallError {
     /// No answer, or not in time.
     #[error("the API server cannot be reached: {0}")]
     Away(String),
+    /// The request was not sent, because no path can have one of its names.
+    #[error("{0}")]
+    Unsent(String),
 }
 
 impl CallError {
@@ -461,7 +471,7 @@ impl CallError {
     pub fn code(&self) -> u16 {
         match self {
             CallError::Refused(status) => status.code,
-            CallError::Away(_) => 0,
+            CallError::Away(_) | CallError::Unsent(_) => 0,
         }
     }
 }
@@ -470,15 +480,19 @@ impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => CallError::Refused(status),
+            kube::Error::BuildRequest(kube::core::request::Error::Validation(message)) => CallError::Unsent(message),
             other => CallError::Away(chain(&other)),
         }
     }
 }
 
+/// The most characters of a message of the server. It may repeat names and values that others have written.
+const SAID: usize = 1024;
+
 /// The message of an error answer, and its HTTP status.
 fn said(status: &Status) -> String {
     match [&status.message, &status.reason].into_iter().find(|text| !text.is_empty()) {
-        Some(text) => format!("{text} ({})", status.code),
+        Some(text) => format!("{} ({})", cut(text, SAID), status.code),
         None => format!("HTTP status {}, without a message: is it an API server?", status.code),
     }
 }
@@ -499,7 +513,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 /// The reason why a watch failed, in the server's own words if there was an answer.
 pub fn why(error: &watcher::Error) -> String {
-    answer(error).map_or_else(|| chain(error), |status| status.message.clone())
+    let text = answer(error).map_or_else(|| chain(error), |status| status.message.clone());
+    cut(&text, SAID).into_owned()
 }
 
 /// Waits for `call`, at most [`CALL_LIMIT`] or the limit of [`limit_requests`].

@@ -1,12 +1,13 @@
 //! Asks the API server what it offers.
 
+use super::api::Api;
 use super::client::{CallError, call};
 use super::pages::Pages;
 use crate::capabilities::{Capabilities, registration};
 use crate::workload::KINDS;
 use k8s_openapi::api::core::v1::Node;
+use kube::Client;
 use kube::api::ListParams;
-use kube::{Api, Client};
 
 /// The version of the server, and nothing else.
 ///

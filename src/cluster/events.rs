@@ -3,14 +3,15 @@
 //! Events are advice and never delay anything else. They go through a bounded queue. Repeats are counted in one Event,
 //! and a flood is cut off.
 
+use super::api::Api;
 use super::client::call;
 use crate::api::code::Code;
 use crate::metrics::Metrics;
 use crate::survival;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
+use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

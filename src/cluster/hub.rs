@@ -1,5 +1,6 @@
 //! One watch of each resource in the process, shared by all listeners.
 
+use super::api::Api;
 use super::client::{self, why};
 use super::object::Object;
 use crate::api::{MANAGED_BY, MANAGER};
@@ -7,9 +8,9 @@ use crate::survival::lock;
 use crate::timing;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt, stream};
+use kube::Client;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};

@@ -3,12 +3,13 @@
 //! The lease saves double work, but is no lock. Every write of the operator has its own guard, so two leaders at once
 //! are harmless. Hence a leader continues until it *sees* another holder, and an unreachable server costs no relist.
 
+use super::api::Api;
 use super::client::{CallError, call};
 use crate::timing;
 use jiff::Timestamp;
+use kube::Client;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};

@@ -1,14 +1,15 @@
 //! The cache of Namespaces, watched only while a policy selects them by more than their names.
 
+use super::api::Api;
 use super::client::{self, CallError, Progress, call, why};
 use super::object::Object;
 use crate::survival;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
 use kube::core::ApiResource;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};

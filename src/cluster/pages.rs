@@ -1,8 +1,8 @@
 //! Lists that are read page by page, for objects of any size.
 
+use super::api::Api;
 use super::client::{CallError, call};
 use super::fitting::PAGE;
-use kube::Api;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;

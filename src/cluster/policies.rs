@@ -1,5 +1,6 @@
 //! The stored policies, parsed once per change and shared by all readers.
 
+use super::api::Api;
 use super::client::{self, why};
 use super::mirror::Mirror;
 use super::object::Object;
@@ -16,7 +17,7 @@ use futures::{TryStreamExt, pin_mut};
 use jiff::Timestamp;
 use kube::core::ApiResource;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 //! API servers list their own addresses in the Endpoints `kubernetes` of the namespace `default`. Where these cannot be read or
 //! reached, for example from outside of the cluster, only the server of the own connection is known.
 
+use super::api::Api;
 use super::client::{self, CallError, call};
 use super::discovery;
 use crate::capabilities::Capabilities;
@@ -11,7 +12,7 @@ use crate::metrics::Metrics;
 use anyhow::Result;
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Endpoints;
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;

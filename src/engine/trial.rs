@@ -3,6 +3,7 @@
 use super::Unavailable;
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
+use crate::cluster::api::path;
 use crate::cluster::client::{CallError, call};
 use crate::inject::{self, Template};
 use crate::workload::{Kind, Workload};
@@ -27,12 +28,11 @@ pub async fn create(
     object: &Value,
     strictness: Strictness,
 ) -> Result<Value, CallError> {
-    let root = if resource.group.is_empty() { "api" } else { "apis" };
     let strict = if strictness == Strictness::Strict { "&fieldValidation=Strict" } else { "" };
-    let path =
-        format!("/{root}/{}/namespaces/{namespace}/{}?dryRun=All{strict}", resource.api_version, resource.plural);
+    let path = path(resource, Some(namespace), None).map_err(|error| CallError::Unsent(error.to_string()))?;
     let body = serde_json::to_vec(object).expect("an object is JSON");
-    let request = Request::post(path).header("Content-Type", "application/json").body(body);
+    let request =
+        Request::post(format!("{path}?dryRun=All{strict}")).header("Content-Type", "application/json").body(body);
     // The request is raw, because typed metadata would drop unknown fields.
     call(client.request::<Value>(request.expect("a well-formed request"))).await
 }

@@ -6,6 +6,7 @@
 use super::plan::{Done, Left};
 use super::store::Revisions;
 use crate::api::v1alpha1::PodUpdate;
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::engine::registration::is_missing_right;
@@ -17,7 +18,6 @@ use crate::workloads::census;
 use crate::workloads::fleet::RESTARTED;
 use crate::workloads::waiting::ObjectRef;
 use jiff::Timestamp;
-use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -244,7 +244,7 @@ impl At<'_> {
 fn budget(error: &CallError) -> String {
     let details = match error {
         CallError::Refused(status) => status.details.as_ref(),
-        CallError::Away(_) => None,
+        CallError::Away(_) | CallError::Unsent(_) => None,
     };
     let causes = details.into_iter().flat_map(|details| &details.causes);
     causes.map(|cause| cause.message.clone()).find(|message| !message.is_empty()).unwrap_or_else(|| error.to_string())

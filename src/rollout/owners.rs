@@ -4,6 +4,7 @@
 //! as it is, because it may not be created again.
 
 use super::plan::{Owner, Owners};
+use crate::cluster::api::Api;
 use crate::cluster::client::{self, Refusals, why};
 use crate::cluster::object::Object;
 use crate::operator::Operator;
@@ -15,9 +16,9 @@ use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Tally};
 use crate::workloads::fleet::rolls;
 use futures::{StreamExt, pin_mut};
+use kube::Resource;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Resource};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};

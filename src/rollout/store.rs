@@ -1,6 +1,7 @@
 //! Stores the revisions of each policy, and how far the rollout of each is.
 
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
+use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
@@ -9,9 +10,9 @@ use crate::policy::Policy;
 use crate::revision::{Content, Revision};
 use crate::steps::Reached;
 use jiff::Timestamp;
+use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tracing::info;
@@ -105,9 +106,9 @@ impl Revisions {
                 .await?;
         } else {
             let body = as_go_writes(&object(policy, &content, &name, number, &annotations));
-            let request = Request::new(self.api::<DynamicObject>().resource_url())
-                .create(&PostParams::default(), body)
-                .expect("it is a request");
+            let path = path(&revisions::resource(), Some(&self.namespace), None)
+                .map_err(|error| CallError::Unsent(error.to_string()))?;
+            let request = Request::new(path).create(&PostParams::default(), body).expect("it is a request");
             match call(self.client.request::<DynamicObject>(request)).await {
                 Ok(stored) => self.note(&policy.name, &stored),
                 // Another leader was faster.

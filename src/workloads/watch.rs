@@ -3,12 +3,12 @@
 use super::waiting::{News, ObjectRef, Standing};
 use super::{Listing, Workloads, starts};
 use crate::api::code::Code;
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, Progress, Refusals, call, is_not_found, is_refused, seconds, watched, why};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::workload::{Kind, Workload};
 use futures::{TryStreamExt, pin_mut};
-use kube::Api;
 use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};

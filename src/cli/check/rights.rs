@@ -6,13 +6,14 @@ use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::installed::{OPERATOR, Piece};
 use crate::cli::output::counted;
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::engine::{self, Engine};
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 

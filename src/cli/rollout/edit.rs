@@ -1,13 +1,14 @@
 //! Guarded edits of stored objects.
 
 use super::find;
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::rollout::act::{self, is_failed_test};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 
 /// How often an object is read again after it has changed meanwhile.

@@ -15,12 +15,13 @@ use super::files::Operator;
 use super::status::{full_name, unknown};
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::SidecarPolicySpec;
+use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use kube::{Api, Client};
+use kube::Client;
 use std::io::Write;
 
 #[derive(Args, Debug)]

@@ -1,14 +1,15 @@
 //! The first contact with the API server.
 
 use crate::capabilities::Capabilities;
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::cluster::servers::Servers;
 use crate::timing;
 use anyhow::{Result, anyhow};
+use kube::Client;
 use kube::api::ListParams;
-use kube::{Api, Client};
 use std::time::Instant;
 use tracing::warn;
 

@@ -3,6 +3,7 @@
 use super::{StatusOptions, Summary, WIDE, document, full_name, narrow, summary};
 use crate::cli::End;
 use crate::cli::output::{Items, Output, Printing, Screen, remark};
+use crate::cluster::api::Api;
 use crate::cluster::client::{self, why};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
@@ -10,8 +11,8 @@ use crate::cluster::policies;
 use crate::timing::Timing;
 use anyhow::Result;
 use futures::{StreamExt, pin_mut};
+use kube::Client;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::io::Write;
 

@@ -2,6 +2,7 @@
 
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
+use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
@@ -18,8 +19,8 @@ use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use crate::workloads::report::Deliverer;
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;

@@ -9,6 +9,7 @@ use super::pressure::{Limit, Pressure};
 use super::queue::{Finish, Job, Queue};
 use super::{NAME, registration};
 use crate::api::code::Code;
+use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call, chain};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
@@ -34,10 +35,10 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use json_patch::Patch;
+use kube::Resource;
 use kube::api::ListParams;
 use kube::client::Body;
 use kube::core::Status;
-use kube::{Api, Resource};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -548,9 +549,10 @@ impl Refusal {
 async fn send(run: &Run, workload: &Workload, patch: &Patch, how: Try) -> Result<(), Refusal> {
     let resource =
         run.operator().resource(&workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
-    let collection = Object::url_path(&resource, Some(workload.namespace()).filter(|namespace| !namespace.is_empty()));
+    let namespace = Some(workload.namespace()).filter(|namespace| !namespace.is_empty());
+    let path = path(&resource, namespace, Some(workload.name())).map_err(|error| Refusal::away(error.to_string()))?;
     let dry = if how == Try::Dry { "dryRun=All" } else { "" };
-    let url = format!("{collection}/{}?{dry}", workload.name());
+    let url = format!("{path}?{dry}");
     let body = serde_json::to_vec(patch).expect("a patch is JSON");
     let lane = run.completer.lane.as_ref().filter(|lane| how == Try::Real && lane.is_open(Instant::now()));
     let Some(lane) = lane else { return exchange(run, &url, body, None).await };
@@ -625,7 +627,7 @@ fn explain(status: Status) -> String {
 async fn fetch(run: &Run, ObjectRef { kind, namespace, name }: &ObjectRef) -> Result<Option<Object>, CallError> {
     let resource =
         run.operator().resource(kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
-    let api = kube::Api::<Object>::namespaced_with(run.operator().client.clone(), namespace, &resource);
+    let api = Api::<Object>::namespaced_with(run.operator().client.clone(), namespace, &resource);
     match call(api.get(name)).await {
         Ok(object) => Ok(Some(object)),
         Err(CallError::Refused(status)) if is_gone(&status) => Ok(None),

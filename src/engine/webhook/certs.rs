@@ -9,6 +9,7 @@
 use super::authority::{self, Action, Lifetimes, Seen, Stored};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call, chain};
 use crate::engine::Unavailable;
 use crate::metrics::Metrics;
@@ -19,8 +20,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeMap;

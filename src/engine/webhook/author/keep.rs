@@ -6,6 +6,7 @@
 
 use crate::api::code::Code;
 use crate::capabilities::{Capabilities, registration as resources};
+use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::hub::Whose;
 use crate::cluster::mirror::Mirror;
@@ -23,7 +24,6 @@ use crate::operator::Operator;
 use crate::review::author::{NAME, RIGHTS, probe, probed, render};
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::Api;
 use kube::api::{DynamicObject, ObjectMeta, PostParams};
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};

@@ -1,13 +1,14 @@
 //! Asks the API server's authorizer for the rights of a policy's author.
 
 use crate::api::code::Code;
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::review::author::{Author, Places, RIGHTS};
 use crate::timing;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
