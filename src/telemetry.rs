@@ -2,13 +2,14 @@
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
+use crate::outside::{is_unsafe, shown};
 use crate::survival::lock;
 use crate::workload::Workload;
 use clap::ValueEnum;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tracing::field::{Field, Visit};
@@ -39,12 +40,12 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let terminal = std::io::stderr().is_terminal();
     // `choice` knows `--color` and NO_COLOR.
     let has_colors = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(has_colors);
-    let lines = match (format, terminal) {
-        (LogFormat::Json, _) | (LogFormat::Auto, false) => {
-            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
-        }
-        _ => lines.with_target(false).boxed(),
+    let is_json = matches!((format, terminal), (LogFormat::Json, _) | (LogFormat::Auto, false));
+    let writer = move || Safe { to: std::io::stderr(), is_json };
+    let lines = fmt::layer().with_writer(writer).with_ansi(has_colors);
+    let lines = match is_json {
+        true => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
+        false => lines.with_target(false).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(levels.and(News::default()))).init();
     Ok(())
@@ -79,9 +80,12 @@ fn levels(level: &str) -> anyhow::Result<Targets> {
 
 /// The time after which a repeated line is logged again.
 const REMINDER: Duration = Duration::from_secs(60);
+/// The most different warnings and errors in that time. Texts from outside can make each line another one.
+const LINES: usize = 1000;
 
 /// Passes a warning or an error only if no line with the same fields was logged within the last minute. So a failure that
-/// lasts, and one that has two messages in turn, is one line a minute. Each decision is news.
+/// lasts, and one that has two messages in turn, is one line a minute. No more than [`LINES`] different ones pass in a minute.
+/// Each decision is news.
 #[derive(Default)]
 struct News(Mutex<Logged>);
 
@@ -101,7 +105,10 @@ impl News {
             logged.lines.retain(|_, at| !is_over(*at));
             logged.tidied = Some(now);
         }
-        let is_news = logged.lines.get(&line).is_none_or(|at| is_over(*at));
+        let is_news = match logged.lines.get(&line) {
+            Some(at) => is_over(*at),
+            None => logged.lines.len() < LINES,
+        };
         if is_news {
             logged.lines.insert(line, now);
         }
@@ -136,29 +143,118 @@ impl Visit for Line {
     }
 }
 
-/// Logs the outcome of `policy` for `workload`. A workload without a name appears by its `generateName`.
-pub(crate) fn decided(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
-    let (resource, namespace, result) = (&workload.kind.resource, workload.namespace(), outcome.label());
-    let name = Some(workload.name()).filter(|name| !name.is_empty());
-    let name = name.or_else(|| workload.body["metadata"]["generateName"].as_str()).unwrap_or_default();
+/// The workload of a decision, in a log line.
+pub(crate) struct About {
+    resource: String,
+    namespace: String,
+    name: String,
+}
+
+impl About {
+    /// `workload`. It appears by its `generateName` if it has no name.
+    pub(crate) fn of(workload: &Workload) -> Self {
+        let name = Some(workload.name()).filter(|name| !name.is_empty());
+        let name = name.or_else(|| workload.body["metadata"]["generateName"].as_str()).unwrap_or_default();
+        Self {
+            resource: workload.kind.resource.clone(),
+            namespace: shown(workload.namespace()).into_owned(),
+            name: shown(name).into_owned(),
+        }
+    }
+}
+
+/// The rate of lines about decisions: users decide how many workloads they create, and callers of the webhook how many
+/// reviews they post.
+struct Rate {
+    /// The lines that may follow at once.
+    left: f64,
+    filled: Option<Instant>,
+    /// The decisions that were not logged since the last line.
+    missed: u64,
+}
+
+/// The decisions that are logged each second, sustained. More than any measured cluster creates workloads.
+const DECISIONS: f64 = 200.0;
+/// The decisions that are logged at once.
+const DECISIONS_AT_ONCE: f64 = 2000.0;
+
+impl Rate {
+    /// The decisions that were not logged before this one; none if this one is not logged either.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        let passed = self.filled.replace(now).map_or(0.0, |filled| now.duration_since(filled).as_secs_f64());
+        self.left = (self.left + DECISIONS * passed).min(DECISIONS_AT_ONCE);
+        if self.left < 1.0 {
+            self.missed += 1;
+            return None;
+        }
+        self.left -= 1.0;
+        Some(std::mem::take(&mut self.missed))
+    }
+}
+
+static RATE: Mutex<Rate> = Mutex::new(Rate { left: DECISIONS_AT_ONCE, filled: None, missed: 0 });
+
+/// Logs the outcome of `policy` for a workload.
+pub(crate) fn decided(about: &About, policy: &str, outcome: Outcome, code: Code, detail: &str) {
+    let (About { resource, namespace, name }, result) = (about, outcome.label());
+    let detail = &*shown(detail);
+    // Debug, because most policies skip most workloads: with hundreds of policies a create would log hundreds of lines.
+    if outcome == Outcome::Skipped {
+        debug!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
+        return;
+    }
+    match lock(&RATE).take(Instant::now()) {
+        None => return,
+        Some(0) => {}
+        Some(decisions) => warn!(decisions, "Some decisions were not logged: too many at once"),
+    }
     match outcome {
         Outcome::Failed | Outcome::Rejected => {
             warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
         }
-        Outcome::Injected => {
+        Outcome::Injected | Outcome::Skipped => {
             info!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
         }
-        // Debug, because most policies skip most workloads: with hundreds of policies a create would log hundreds of lines.
-        Outcome::Skipped => {
-            debug!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
+    }
+}
+
+/// Writes log lines to `to` without characters that a terminal obeys. Each call writes one line.
+struct Safe<W> {
+    to: W,
+    /// JSON has its own escapes. In text, the formatter has escaped what it did not write itself for colours.
+    is_json: bool,
+}
+
+impl<W: Write> Write for Safe<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));
+        let is_escaped = |character: char| is_unsafe(character) && (self.is_json || character != '\u{1b}');
+        let mut safe = String::with_capacity(line.len());
+        for character in text.chars() {
+            match character {
+                character if !is_escaped(character) => safe.push(character),
+                character if self.is_json => {
+                    for unit in character.encode_utf16(&mut [0; 2]) {
+                        safe.push_str(&format!("\\u{unit:04x}"));
+                    }
+                }
+                character => safe.extend(character.escape_default()),
+            }
         }
+        safe.push_str(end);
+        self.to.write_all(safe.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, Write};
     use std::sync::Arc;
 
     #[test]
@@ -242,5 +338,34 @@ mod tests {
             news.is_news(seconds, now + Duration::from_secs(seconds));
         }
         assert!(lock(&news.0).lines.len() <= 120, "old lines are forgotten");
+    }
+
+    #[test]
+    fn different_lines_are_no_flood_and_decisions_neither() {
+        let (news, now) = (News::default(), Instant::now());
+        let passed = (0..5000).filter(|line| news.is_news(*line, now)).count();
+        assert_eq!(passed, LINES);
+        assert!(news.is_news(7777, now + REMINDER));
+        let mut rate = Rate { left: DECISIONS_AT_ONCE, filled: None, missed: 0 };
+        let passed = (0..5000).filter(|_| rate.take(now).is_some()).count();
+        assert_eq!(passed as f64, DECISIONS_AT_ONCE);
+        assert_eq!(rate.take(now + Duration::from_secs(1)), Some(3000), "and the next line says how many");
+        assert_eq!(rate.take(now + Duration::from_secs(1)), Some(0));
+    }
+
+    #[test]
+    fn a_line_obeys_nobody() {
+        let hostile = "a\u{1b}[2J\u{9b}1m\u{202e}b\u{e0001}\nWARN forged";
+        let written = |line: &str, is_json: bool| {
+            let mut bytes = Vec::new();
+            Safe { to: &mut bytes, is_json }.write_all(line.as_bytes()).expect("memory");
+            String::from_utf8(bytes).expect("UTF-8")
+        };
+        let json = serde_json::json!({ "name": hostile }).to_string();
+        let line = written(&format!("{json}\n"), true);
+        assert!(line.ends_with("}\n") && !line.trim_end().contains(is_unsafe), "{line:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).expect("JSON")["name"], hostile, "the same data");
+        let line = written("name=a\u{202e}b\nWARN forged\n", false);
+        assert_eq!(line, "name=a\\u{202e}b\\nWARN forged\n");
     }
 }

@@ -220,6 +220,15 @@ pub struct Webhook {
     pub accept_pause: Duration,
     /// The time limit for the read of a Namespace that is not cached. The API server waits 3 s in all.
     pub namespace: Duration,
+    /// The time for which a call waits for the watch to show a Namespace that the server is not asked for.
+    pub namespace_arrival: Duration,
+    /// The time for which a Namespace that the server does not know keeps others from being asked for.
+    pub unknown_namespace: Duration,
+    /// The time for which reports about calls of a registration wait until this replica has seen the registration.
+    pub unseen: Duration,
+    /// The time for which API servers may still call by a registration that has been replaced or deleted. They see that
+    /// within seconds.
+    pub left: Duration,
     /// The time for which a call waits until the policies in effect are known. The API server waits 3 s in all.
     pub settling: Duration,
     /// The time for which an invalid review is reported.
@@ -347,6 +356,10 @@ const DOCUMENTED: Timing = Timing {
         drain: seconds(5),
         accept_pause: millis(100),
         namespace: seconds(1),
+        namespace_arrival: millis(250),
+        unknown_namespace: millis(500),
+        unseen: seconds(5),
+        left: seconds(60),
         settling: seconds(1),
         bad_review: seconds(60),
         rights: seconds(2),

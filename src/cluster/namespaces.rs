@@ -11,20 +11,48 @@ use kube::Client;
 use kube::core::ApiResource;
 use kube::runtime::watcher;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::warn;
 
+/// The most requests at one time about names in reviews that the cache lacks. Anybody who reaches the port of the webhook
+/// can post any name.
+const AT_ONCE: usize = 2;
+/// The most names that wait for such a request.
+const QUEUED: usize = 4;
+/// The most reviews that wait for a Namespace. Then the one that has waited longest is answered without it.
+const WAITING: usize = 32;
+
 /// Namespaces by name, as last seen.
-#[derive(Default)]
-pub struct Namespaces(Mutex<State>);
+pub struct Namespaces {
+    state: Mutex<State>,
+    /// Signals that a Namespace has been seen.
+    news: watch::Sender<()>,
+    /// The places for requests about names in reviews.
+    room: Arc<Semaphore>,
+}
 
 #[derive(Default)]
 struct State {
     known: HashMap<String, Arc<Value>>,
     relabelled: bool,
+    /// The names in reviews that will be asked for. All reviews of one name that come before the request share it.
+    queued: HashMap<String, watch::Sender<Option<Answer>>>,
+    /// The places of waiting reviews, the oldest first.
+    waiting: VecDeque<oneshot::Sender<()>>,
+}
+
+/// The answer of the server about a name: none if there is no such Namespace.
+type Answer = Result<Option<Arc<Value>>, CallError>;
+
+impl Default for Namespaces {
+    fn default() -> Self {
+        let (news, _) = watch::channel(());
+        Self { state: Mutex::default(), news, room: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
 }
 
 impl Namespaces {
@@ -38,8 +66,8 @@ impl Namespaces {
         self.state().known.iter().map(|(name, object)| (name.clone(), object.clone())).collect()
     }
 
-    /// The Namespace `name`, from the cache or else from the server, because a workload may arrive before its Namespace
-    /// is cached. None if there is none.
+    /// The Namespace `name` of a stored workload, from the cache or else from the server, because a workload may arrive
+    /// before its Namespace is cached. None if there is none.
     ///
     /// # Errors
     /// If the server cannot be read.
@@ -49,6 +77,107 @@ impl Namespaces {
         }
         let api = Api::<Object>::all_with(client.clone(), &resource());
         Ok(call(api.get_opt(name)).await?.map(|object| Arc::new(object.value())))
+    }
+
+    /// The Namespace `name` of a review, which anybody can have written, from the cache or else from the server. None if
+    /// there is none. The watch may bring it in the meantime: a Namespace that was created a moment ago has workloads at
+    /// once. With `may_ask` false the server is not asked.
+    ///
+    /// # Guarantees
+    /// However many reviews come: [`AT_ONCE`] requests at one time. A name that the server does not know, or an error,
+    /// keeps its place for [`timing::Webhook::unknown_namespace`], so that there are a few requests a second at most. A
+    /// known name costs nothing, and delays nobody. The answer is never older than the review: no negative answer is
+    /// kept.
+    ///
+    /// # Errors
+    /// If the server cannot be read.
+    pub async fn find(
+        self: &Arc<Self>,
+        client: &Client,
+        name: &str,
+        may_ask: bool,
+        timing: &'static timing::Webhook,
+    ) -> Result<Option<Arc<Value>>, CallError> {
+        if let Some(known) = self.get(name) {
+            return Ok(Some(known));
+        }
+        let mut news = self.news.subscribe();
+        if let Some(known) = self.get(name) {
+            return Ok(Some(known));
+        }
+        let mut place = self.wait();
+        let mut asked = may_ask.then(|| self.ask(client, name, timing)).flatten();
+        let arrival = if asked.is_some() { timing.namespace } else { timing.namespace_arrival };
+        let mut arrival = pin!(tokio::time::sleep(arrival));
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = news.changed() => {
+                    if let Some(known) = self.get(name) {
+                        return Ok(Some(known));
+                    }
+                }
+                answer = answered(&mut asked) => return answer.unwrap_or(Ok(None)),
+                // Others need the place.
+                _ = &mut place => return Ok(None),
+                () = &mut arrival => return Ok(None),
+            }
+        }
+    }
+
+    /// A place among the waiting reviews. It ends if others need it.
+    fn wait(&self) -> oneshot::Receiver<()> {
+        let (place, ends) = oneshot::channel();
+        let mut state = self.state();
+        state.waiting.retain(|place| !place.is_closed());
+        if state.waiting.len() >= WAITING {
+            state.waiting.pop_front();
+        }
+        state.waiting.push_back(place);
+        ends
+    }
+
+    /// Has the server asked for `name`, and returns where the answer will be. None if too many names wait for that.
+    fn ask(
+        self: &Arc<Self>,
+        client: &Client,
+        name: &str,
+        timing: &'static timing::Webhook,
+    ) -> Option<watch::Receiver<Option<Answer>>> {
+        let mut state = self.state();
+        if let Some(queued) = state.queued.get(name) {
+            return Some(queued.subscribe());
+        }
+        // Those who wanted the others may be gone.
+        state.queued.retain(|_, queued| !queued.is_closed());
+        if state.queued.len() >= QUEUED {
+            return None;
+        }
+        let (queued, answer) = watch::channel(None);
+        state.queued.insert(name.to_owned(), queued);
+        drop(state);
+        let (namespaces, client, name) = (self.clone(), client.clone(), name.to_owned());
+        tokio::spawn(async move { namespaces.answer(&client, &name, timing).await });
+        Some(answer)
+    }
+
+    /// Asks the server for the queued `name` once there is a place.
+    async fn answer(&self, client: &Client, name: &str, timing: &timing::Webhook) {
+        let Ok(_place) = self.room.acquire().await else { return };
+        // A review that comes from now on might have been written after the server's answer.
+        let Some(queued) = self.state().queued.remove(name) else { return };
+        if queued.is_closed() {
+            return;
+        }
+        let answer = match tokio::time::timeout(timing.namespace, self.read(client, name)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Away("no answer in time".to_owned())),
+        };
+        let is_known = matches!(answer, Ok(Some(_)));
+        queued.send_replace(Some(answer));
+        if !is_known {
+            tokio::time::sleep(timing.unknown_namespace).await;
+        }
     }
 
     /// Whether labels have changed since the last call, so that other workloads may match now.
@@ -62,11 +191,21 @@ impl Namespaces {
         let known = state.known.get(object.name());
         state.relabelled |= known.is_some_and(|known| known["metadata"]["labels"] != fresh["metadata"]["labels"]);
         state.known.insert(object.name().to_owned(), Arc::new(fresh));
+        drop(state);
+        self.news.send_replace(());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while holding the lock leaves a consistent map.
-        survival::lock(&self.0)
+        survival::lock(&self.state)
+    }
+}
+
+/// The answer of a request, once it is there; none if there will be none. Never without a request.
+async fn answered(asked: &mut Option<watch::Receiver<Option<Answer>>>) -> Option<Answer> {
+    match asked {
+        Some(answer) => answer.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone()),
+        None => std::future::pending().await,
     }
 }
 
@@ -111,5 +250,112 @@ pub async fn follow(
                 progress.send_if_modified(|progress| progress.fail(&error, message));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::Timing;
+    use futures::future::join_all;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::time::Instant;
+    use tower::{BoxError, service_fn};
+
+    const TIMING: &timing::Webhook = &Timing::short().webhook;
+
+    fn namespace(name: &str) -> Object {
+        serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap()
+    }
+
+    /// A server that knows the Namespace `real` alone, and the paths of the requests to it.
+    fn server() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let seen = sent.clone();
+        let answer = move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            seen.lock().unwrap().push(path.clone());
+            async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let (status, body) = match path.strip_prefix("/api/v1/namespaces/") {
+                    Some("real") => (200, json!({ "metadata": { "name": "real" } })),
+                    _ => (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" })),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, BoxError>(Response::builder().status(status).body(body)?)
+            }
+        };
+        (Client::new(service_fn(answer), "default"), sent)
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_unknown_names_is_a_handful_of_requests_and_delays_nobody_whose_namespace_is_known() {
+        let (client, sent) = server();
+        let namespaces = Arc::new(Namespaces::default());
+        namespaces.set(&namespace("shop"));
+        let begin = Instant::now();
+        let names: Vec<String> = (0..1000).map(|number| format!("unknown-{number}")).collect();
+        let flood = join_all(names.iter().map(|name| namespaces.find(&client, name, true, TIMING)));
+        let cached = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let begin = Instant::now();
+            assert!(matches!(namespaces.find(&client, "shop", true, TIMING).await, Ok(Some(_))));
+            begin.elapsed()
+        };
+        // A Namespace that was created in the middle of it, which the watch shows.
+        let created = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let found = namespaces.find(&client, "new", true, TIMING);
+            let shown = async {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                namespaces.set(&namespace("new"));
+            };
+            tokio::join!(found, shown).0
+        };
+        let (flood, cached, created) = tokio::join!(flood, cached, created);
+        assert!(flood.iter().all(|found| matches!(found, Ok(None))), "nobody is let through");
+        assert!(cached < Duration::from_millis(20), "{cached:?}");
+        assert!(matches!(created, Ok(Some(_))), "{created:?}");
+        assert!(begin.elapsed() < 2 * TIMING.namespace, "{:?}", begin.elapsed());
+        let sent = sent.lock().unwrap().len();
+        assert!((1..=AT_ONCE + QUEUED).contains(&sent), "{sent} requests");
+        assert!(namespaces.state().queued.len() <= QUEUED && namespaces.state().waiting.len() <= WAITING);
+    }
+
+    #[tokio::test]
+    async fn reviews_of_one_name_share_a_request_and_a_caller_who_may_not_ask_causes_none() {
+        let (client, sent) = server();
+        let namespaces = Arc::new(Namespaces::default());
+        let found = join_all((0..20).map(|_| namespaces.find(&client, "real", true, TIMING))).await;
+        assert!(found.iter().all(|found| matches!(found, Ok(Some(_)))), "{found:?}");
+        assert_eq!(sent.lock().unwrap().len(), 1);
+        let found = namespaces.find(&client, "real", false, TIMING).await;
+        assert!(matches!(found, Ok(None)), "{found:?}");
+        assert_eq!(sent.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_was_missing_a_moment_ago_is_found_once_it_is_there() {
+        let known = Arc::new(Mutex::new(false));
+        let exists = known.clone();
+        let answer = move |_: Request<Body>| {
+            let status = if *exists.lock().unwrap() { 200 } else { 404 };
+            async move {
+                let body = match status {
+                    200 => json!({ "metadata": { "name": "new" } }),
+                    _ => json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" }),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, BoxError>(Response::builder().status(status).body(body)?)
+            }
+        };
+        let client = Client::new(service_fn(answer), "default");
+        let namespaces = Arc::new(Namespaces::default());
+        let find = || namespaces.find(&client, "new", true, TIMING);
+        assert!(matches!(find().await, Ok(None)));
+        *known.lock().unwrap() = true;
+        assert!(matches!(find().await, Ok(Some(_))), "no negative answer is kept");
     }
 }

@@ -30,9 +30,10 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
         name: workload.name().into(),
         uid: workload.uid().into(),
     };
+    let about = telemetry::About::of(workload);
     let count = |outcome: Outcome, policy: &Policy, code, detail| {
         if !deliverer.has_counted {
-            telemetry::decided(workload, &policy.name, outcome, code, detail);
+            telemetry::decided(&about, &policy.name, outcome, code, detail);
             workloads.operator.metrics.injection(&policy.name, deliverer.engine, outcome, code);
         }
     };
@@ -73,7 +74,7 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
 /// Counts our names that have left the list of `workload` and whose policy does not exist.
 pub fn orphans(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, orphans: usize) {
     for _ in 0..orphans {
-        telemetry::decided(workload, "", Outcome::Skipped, Code::PolicyGone, "");
+        telemetry::decided(&telemetry::About::of(workload), "", Outcome::Skipped, Code::PolicyGone, "");
         workloads.operator.metrics.injection("", deliverer.engine, Outcome::Skipped, Code::PolicyGone);
     }
 }

@@ -53,7 +53,7 @@ pub async fn follow(operator: &Operator, webhook: &Webhook) {
         if snapshot.synced && followed.iter().all(|resource| force.has_read(resource, timing.refused)) {
             let (policies, revisions) = force.now(&snapshot);
             webhook.policies.store(Arc::new(policies));
-            webhook.revisions.store(Some(Arc::new(revisions)));
+            webhook.register(revisions);
             webhook.settled.send_if_modified(|settled| !std::mem::replace(settled, true));
         }
         tokio::select! {

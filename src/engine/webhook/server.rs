@@ -19,9 +19,10 @@ use crate::api::code::Code;
 use crate::decision::Outcome;
 use crate::engine::Unavailable;
 use crate::operator::Operator;
-use crate::policy::Policies;
+use crate::outside::{escaped, shown};
+use crate::policy::{Policies, Policy};
 use crate::review::author::{self, Judgement};
-use crate::review::{Answer, Call, Decided, Invalid, LARGEST, Review};
+use crate::review::{Answer, Call, Decided, Invalid, LARGEST, Review, Told};
 use crate::survival::{self, lock};
 use crate::telemetry;
 use crate::timing;
@@ -60,6 +61,9 @@ const LEAST: u32 = 16;
 /// opens more for concurrent creates.
 pub const CONNECTIONS: usize = 1024;
 
+/// The most reports that wait until their revision has been seen. Further ones are dropped.
+const UNSEEN: usize = 64;
+
 /// Registrations by revision.
 pub type Revisions = BTreeMap<String, Registered>;
 
@@ -82,6 +86,10 @@ pub struct Webhook {
     /// The registrations that we have seen. A probe through any other is not answered yet. None if no task follows the
     /// registrations: then every probe is answered.
     pub revisions: ArcSwapOption<Revisions>,
+    /// Revisions that were registered before, and when that was seen last. API servers still call by them for a moment.
+    left: Mutex<BTreeMap<String, Instant>>,
+    /// The places for reports that wait until their revision has been seen.
+    unseen: Arc<Semaphore>,
     /// Whether the state above is complete. It is false during the first read, when no review is answered, because a
     /// workload would get no sidecar.
     pub settled: watch::Sender<bool>,
@@ -98,6 +106,8 @@ impl Webhook {
             policies: ArcSwap::default(),
             operator,
             revisions: ArcSwapOption::empty(),
+            left: Mutex::default(),
+            unseen: Arc::new(Semaphore::new(UNSEEN)),
             settled: watch::Sender::new(true),
             rights: None,
             puzzled: Mutex::default(),
@@ -106,6 +116,54 @@ impl Webhook {
 
     fn timing(&self) -> &'static timing::Webhook {
         &self.operator.timing.webhook
+    }
+
+    /// Records what is registered.
+    pub fn register(&self, revisions: Revisions) {
+        let now = Instant::now();
+        let before = self.revisions.swap(Some(Arc::new(revisions)));
+        let mut left = lock(&self.left);
+        left.retain(|_, seen| now.duration_since(*seen) < self.timing().left);
+        left.extend(before.iter().flat_map(|before| before.keys()).map(|revision| (revision.clone(), now)));
+    }
+
+    /// Whether a registration has this revision, or had it a moment ago. Only API servers and those who can read
+    /// registrations know one: a call without one is counted and reported only once its registration has been seen.
+    fn knows(&self, revision: &str) -> bool {
+        let revisions = self.revisions.load();
+        let Some(known) = revisions.as_ref() else { return true };
+        let has_left = || lock(&self.left).get(revision).is_some_and(|seen| seen.elapsed() < self.timing().left);
+        known.contains_key(revision) || has_left()
+    }
+
+    /// Whether [`Self::knows`] becomes true within `limit`. The watch shows a new registration within milliseconds. False
+    /// at once if too many calls wait for that.
+    async fn sees(&self, revision: &str, limit: Duration) -> bool {
+        const LOOKS: u32 = 50;
+        if self.knows(revision) {
+            return true;
+        }
+        let Ok(_place) = self.unseen.try_acquire() else { return false };
+        for _ in 0..LOOKS {
+            tokio::time::sleep(limit / LOOKS).await;
+            if self.knows(revision) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Runs `report` about a call by `revision`, which is not known, if its registration is seen soon. Else the call came
+    /// from nobody that we have registered for.
+    fn report_if_seen(self: &Arc<Self>, revision: &str, report: impl FnOnce(&Self) + Send + 'static) {
+        let (webhook, revision) = (self.clone(), revision.to_owned());
+        tokio::spawn(async move {
+            if webhook.sees(&revision, webhook.timing().unseen).await {
+                survival::attempt(&webhook.operator.metrics, "reporting on a review", || report(&webhook));
+            } else {
+                debug!("A review that names no registration of ours was not counted");
+            }
+        });
     }
 
     /// The same webhook, with the check of authors.
@@ -126,25 +184,43 @@ impl Webhook {
             let message = b"what is in force has not been read yet; try again\n";
             return (StatusCode::SERVICE_UNAVAILABLE, message.into());
         }
-        self.survive(Asked::Workload(call), body.len(), self.handle(call, revision, body)).await
+        self.survive(Asked::Workload(call), revision, body.len(), self.handle(call, revision, body)).await
     }
 
     /// The answer to the review of a policy in `body`, by the rights of its author.
     ///
     /// # Guarantees
     /// As for [`Self::answer`]. An unknown result is a rejection, in time.
-    pub async fn answer_author(&self, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
+    pub async fn answer_author(self: &Arc<Self>, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         match &self.rights {
-            Some(rights) => self.survive(Asked::Author, body.len(), judge(rights, revision, body)).await,
+            Some(rights) => self.survive(Asked::Author, revision, body.len(), self.judge(rights, revision, body)).await,
             None => {
                 (StatusCode::NOT_FOUND, b"this operator does not judge authors: `--author-check` is off\n".to_vec())
             }
         }
     }
 
-    /// The answer to an invalid review, and its size in bytes if it was read.
-    fn refuse(&self, asked: Asked, invalid: &Invalid, bytes: Option<usize>) -> (StatusCode, Vec<u8>) {
-        warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Cannot answer a review");
+    /// The answer to an invalid review by `revision`, and its size in bytes if it was read.
+    fn refuse(
+        self: &Arc<Self>,
+        asked: Asked,
+        revision: &str,
+        invalid: &Invalid,
+        bytes: Option<usize>,
+    ) -> (StatusCode, Vec<u8>) {
+        debug!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Refused a review");
+        // Any user can have a wrong name, and the API server rejects it.
+        if !invalid.is_of_the_creator() {
+            let detail = invalid.to_string();
+            let report = move |webhook: &Self| webhook.note_invalid(asked, &detail, bytes);
+            if self.knows(revision) { report(self) } else { self.report_if_seen(revision, report) }
+        }
+        let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        (status, format!("{invalid}\n").into_bytes())
+    }
+
+    fn note_invalid(&self, asked: Asked, detail: &str, bytes: Option<usize>) {
+        warn!(code = %Code::ReviewInvalid, detail, bytes, "Cannot answer a review");
         if let Asked::Workload(call) = asked {
             *lock(&self.puzzled) = Some(Instant::now());
             // Only the first call for a create is counted. The policies for it are unknown.
@@ -152,12 +228,10 @@ impl Webhook {
                 self.operator.metrics.injection("", NAME.as_str(), Outcome::Failed, Code::ReviewInvalid);
             }
         }
-        let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        (status, format!("{invalid}\n").into_bytes())
     }
 
-    /// The problem that a recent review was invalid. Any client that reaches the port can cause it, so the message
-    /// shows no content of the review.
+    /// The problem that a recent review by a registration of ours was invalid. Whoever has read a registration can cause
+    /// it, so the message shows no content of the review.
     pub fn trouble(&self, now: Instant) -> Option<Unavailable> {
         let last = (*lock(&self.puzzled))?;
         (now.duration_since(last) < self.timing().bad_review).then(|| {
@@ -171,14 +245,15 @@ impl Webhook {
 
     /// The result of `work` on a review of so many `bytes`, or an error if it panics.
     async fn survive(
-        &self,
+        self: &Arc<Self>,
         asked: Asked,
+        revision: &str,
         bytes: usize,
         work: impl Future<Output = Result<Vec<u8>, Invalid>>,
     ) -> (StatusCode, Vec<u8>) {
         match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
-            Ok(Err(invalid)) => self.refuse(asked, &invalid, Some(bytes)),
+            Ok(Err(invalid)) => self.refuse(asked, revision, &invalid, Some(bytes)),
             Err(_) => {
                 self.operator.metrics.panics.inc();
                 error!(code = %Code::Panicked, bytes, "Panicked over a review");
@@ -194,65 +269,105 @@ impl Webhook {
         let revisions = self.revisions.load_full();
         let registered = revisions.as_ref().and_then(|known| known.get(revision));
         let policies = registered.map_or(&*policies, |registered| &registered.policies);
+        let is_known = self.knows(revision);
         let namespace = match review.needs_namespace(policies) {
-            Some(name) => self.namespace(name).await,
+            Some(name) => self.namespace(name, is_known).await,
             None => None,
         };
+        let called = revision;
         let revision = Some(revision).filter(|_| revisions.is_none() || registered.is_some());
         let listed = registered.map(|registered| &registered.names);
         let Answer { body, decided } = review.answer(call, revision, policies, listed, &site, namespace);
         if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
             let (webhook, took) = (self.clone(), start.elapsed());
-            tokio::spawn(async move {
-                survival::attempt(&webhook.operator.metrics, "reporting on a review", || {
-                    webhook.report(&decided, took)
+            if is_known {
+                tokio::spawn(async move {
+                    survival::attempt(&webhook.operator.metrics, "reporting on a review", || {
+                        webhook.report(&Report::of(&decided, took))
+                    });
                 });
-            });
+            } else {
+                // The object, which may be large, does not wait.
+                let report = Report::of(&decided, took);
+                self.report_if_seen(called, move |webhook| webhook.report(&report));
+            }
         }
         Ok(body)
     }
 
-    /// The Namespace; none if it is missing or cannot be read in time. Policies that need it report that.
-    async fn namespace(&self, name: &str) -> Option<Arc<Value>> {
-        match tokio::time::timeout(self.timing().namespace, self.operator.namespaces.read(&self.operator.client, name))
-            .await
-        {
-            Ok(Ok(namespace)) => namespace,
-            Ok(Err(error)) => {
-                warn!(%error, namespace = name, "Cannot read a Namespace");
-                None
-            }
-            Err(_) => {
-                warn!(namespace = name, "Cannot read a Namespace in time");
+    /// The Namespace; none if it is missing or cannot be read in time. Policies that need it report that. Callers who know
+    /// no registration cannot have the server asked for it.
+    async fn namespace(&self, name: &str, may_ask: bool) -> Option<Arc<Value>> {
+        let Operator { namespaces, client, .. } = &*self.operator;
+        match namespaces.find(client, name, may_ask, self.timing()).await {
+            Ok(namespace) => namespace,
+            Err(error) => {
+                // Anybody can have chosen the name: a line for each would be a flood.
+                warn!(status = error.code(), "Cannot read a Namespace");
+                debug!(%error, namespace = name, "Cannot read a Namespace");
                 None
             }
         }
     }
 
-    fn report(&self, decided: &Decided, took: Duration) {
-        let workload = &decided.workload;
-        for told in decided.told() {
+    fn report(&self, report: &Report) {
+        for told in &report.told {
             let policy = &told.policy.name;
             self.operator.metrics.injection(policy, NAME.as_str(), told.outcome, told.code);
-            telemetry::decided(workload, policy, told.outcome, told.code, told.detail);
+            telemetry::decided(&report.about, policy, told.outcome, told.code, &told.detail);
         }
-        if decided.call == Call::Mutate {
-            self.operator.metrics.injection_took(NAME.as_str(), took.as_secs_f64());
+        if report.call == Call::Mutate {
+            self.operator.metrics.injection_took(NAME.as_str(), report.took.as_secs_f64());
         }
+    }
+
+    /// The answer to a review of a policy. Without a registration of ours, no question is asked: the answers would tell
+    /// anybody who may create pods where.
+    async fn judge(&self, rights: &Rights, revision: &str, body: &[u8]) -> Result<Vec<u8>, Invalid> {
+        let review = author::Review::parse(body)?;
+        let refusal = match review.judgement() {
+            Judgement::Allowed => None,
+            Judgement::Probed => return Ok(review.answer(Some(&author::probed(revision)))),
+            Judgement::Asks(_) if !self.sees(revision, self.timing().settling / 2).await => {
+                return Ok(review.answer(Some(&author::unseen(revision))));
+            }
+            Judgement::Asks(places) => rights.refusal(review.author(), &places).await,
+        };
+        if let Some(message) = &refusal {
+            let (policy, author) = (shown(review.policy()), shown(review.author().name()));
+            warn!(policy = &*policy, author = &*author, message = &*escaped(message), "Refused a policy");
+        }
+        Ok(review.answer(refusal.as_deref()))
     }
 }
 
-async fn judge(rights: &Rights, revision: &str, body: &[u8]) -> Result<Vec<u8>, Invalid> {
-    let review = author::Review::parse(body)?;
-    let refusal = match review.judgement() {
-        Judgement::Allowed => None,
-        Judgement::Probed => return Ok(review.answer(Some(&author::probed(revision)))),
-        Judgement::Asks(places) => rights.refusal(review.author(), &places).await,
-    };
-    if let Some(message) = &refusal {
-        warn!(policy = review.policy(), author = review.author().name(), message, "Refused a policy");
+/// What is counted and logged of one call.
+struct Report {
+    call: Call,
+    about: telemetry::About,
+    told: Vec<Line>,
+    took: Duration,
+}
+
+/// The report on one policy.
+struct Line {
+    policy: Arc<Policy>,
+    outcome: Outcome,
+    code: Code,
+    detail: String,
+}
+
+impl Report {
+    fn of(decided: &Decided, took: Duration) -> Self {
+        let line = |told: Told<'_>| Line {
+            policy: told.policy.clone(),
+            outcome: told.outcome,
+            code: told.code,
+            detail: shown(told.detail).into_owned(),
+        };
+        let about = telemetry::About::of(&decided.workload);
+        Self { call: decided.call, about, told: decided.told().into_iter().map(line).collect(), took }
     }
-    Ok(review.answer(refusal.as_deref()))
 }
 
 /// The question of a path.
@@ -413,7 +528,7 @@ async fn review(
                 drop(room);
                 told(answer)
             }
-            Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &Invalid::TooLarge, None)),
+            Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &revision, &Invalid::TooLarge, None)),
             Ok(Err(Unread::Broken(refused))) => refused,
             Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
         };
@@ -468,7 +583,7 @@ mod tests {
     use super::*;
     use crate::cluster::policies::Snapshot;
     use crate::cluster::servers::Servers;
-    use crate::policy::{Policy, Site};
+    use crate::policy::Site;
     use crate::timing::Timing;
     use kube::Client;
     use serde_json::json;
@@ -533,10 +648,66 @@ mod tests {
         assert_eq!(status, StatusCode::OK, "it waits for a moment");
     }
 
+    /// What has been counted and reported of reviews.
+    fn counted(webhook: &Webhook) -> (Vec<String>, Option<Code>) {
+        let text = webhook.operator.metrics.render();
+        let counters = text.lines().filter(|line| line.starts_with("scpol_injections_total{"));
+        (counters.map(str::to_owned).collect(), webhook.trouble(Instant::now()).map(|trouble| trouble.code))
+    }
+
+    #[tokio::test]
+    async fn reviews_that_name_no_registration_are_answered_and_count_nothing() {
+        const OTHER: &str = "fedcba9876543210";
+        let webhook = webhook();
+        let registered = |revision: &str| {
+            let registered = Registered { names: BTreeSet::new(), policies: Policies::clone(&webhook.policies.load()) };
+            webhook.register(Revisions::from([(revision.to_owned(), registered)]));
+        };
+        registered(OTHER);
+        let revision = "0123456789abcdef";
+        for (body, status) in [(&b"garbage"[..], StatusCode::BAD_REQUEST), (&review(), StatusCode::OK)] {
+            assert_eq!(webhook.answer(Call::Mutate, revision, body).await.0, status);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(counted(&webhook), (Vec::new(), None));
+        // An API server has seen the registration before this replica.
+        registered(revision);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let (counters, trouble) = counted(&webhook);
+        assert_eq!((counters.len(), trouble), (2, Some(Code::ReviewInvalid)), "{counters:?}");
+        // API servers still call by a registration that has been replaced.
+        assert_eq!(webhook.answer(Call::Mutate, OTHER, b"garbage").await.0, StatusCode::BAD_REQUEST);
+        let invalid = r#"reason="ReviewInvalid",result="failed"} 2"#;
+        assert!(counted(&webhook).0.iter().any(|line| line.ends_with(invalid)), "{:?}", counted(&webhook));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_no_api_server_stores_is_the_fault_of_its_creator_alone() {
+        let webhook = webhook();
+        let mut review: Value = serde_json::from_slice(&review()).unwrap();
+        review["request"]["object"]["metadata"]["name"] = json!("a/b");
+        let (status, body) = webhook.answer(Call::Mutate, "0123456789abcdef", review.to_string().as_bytes()).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(body.starts_with(b"SCP0212: `request.object.metadata.name` is `a/b`"));
+        assert_eq!(counted(&webhook), (Vec::new(), None));
+    }
+
+    #[tokio::test]
+    async fn reports_about_unknown_registrations_wait_for_a_while_and_few_at_a_time() {
+        let webhook = webhook();
+        webhook.register(Revisions::new());
+        for _ in 0..10 * UNSEEN {
+            webhook.answer(Call::Mutate, "0123456789abcdef", b"garbage").await;
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(webhook.unseen.available_permits(), 0);
+        assert!(!webhook.sees("0123456789abcdef", Duration::from_secs(60)).await, "at once");
+    }
+
     #[tokio::test]
     async fn a_panic_costs_one_call() {
         let webhook = webhook();
-        let (status, body) = webhook.survive(Asked::Author, 0, async { panic!("as told") }).await;
+        let (status, body) = webhook.survive(Asked::Author, "", 0, async { panic!("as told") }).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(body.starts_with(b"SCP0208: "));
         assert_eq!(webhook.operator.metrics.panics.get(), 1);
