@@ -1,32 +1,56 @@
 //! Asks the API server's authorizer for the rights of a policy's author.
+//!
+//! # Limits, and their reasons
+//! Users with the right to write policies decide how many reviews come, and each may cause 28 questions. So few policies
+//! are checked at one time, and few of one author. Equal questions share one answer, which is kept for a second.
 
 use crate::api::code::Code;
+use crate::api::is_dns_label;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
+use crate::outside::shown;
 use crate::review::author::{Author, Places, RIGHTS};
+use crate::survival::lock;
 use crate::timing;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Client;
 use kube::api::PostParams;
-use std::time::Duration;
-use tokio::sync::Semaphore;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::{OnceCell, Semaphore};
 
-/// The most policies that are checked at one time. Further ones wait, within [`timing::Webhook::rights`]. Callers are
-/// not authenticated, and each call may cause up to 28 requests of ours.
+/// The most policies that are checked at one time. Further ones wait, within [`timing::Webhook::rights`].
 const AT_ONCE: usize = 8;
+/// The most policies of one author that are checked at one time, so that nobody takes all places.
+const OF_AUTHOR: usize = 2;
+/// The time for which an answer is used again. A right that was taken away still counts for so long, as it does in API
+/// servers, which see a change of their roles a moment later.
+const KEPT: Duration = Duration::from_secs(1);
+/// The most answers that are kept.
+const ANSWERS: usize = 512;
+
+/// An answer, or the request that will have it, and since when.
+type Asked = (Instant, Arc<OnceCell<bool>>);
 
 /// Checks the rights of authors, for a few policies at a time.
 pub struct Rights {
     client: Client,
     room: Semaphore,
+    /// The places of each author whose policies are checked now.
+    authors: Mutex<HashMap<String, Weak<Semaphore>>>,
+    /// By the hash of the question.
+    answers: Mutex<HashMap<[u8; 32], Asked>>,
     limit: Duration,
 }
 
 impl Rights {
     /// A checker that uses `client` and the time limit of `timing`.
     pub fn new(client: Client, timing: &timing::Webhook) -> Self {
-        Self { client, room: Semaphore::new(AT_ONCE), limit: timing.rights }
+        let (authors, answers) = (Mutex::default(), Mutex::default());
+        Self { client, room: Semaphore::new(AT_ONCE), authors, answers, limit: timing.rights }
     }
 
     /// The reason why `author` may not have a policy that injects in `places`; none if the author may.
@@ -39,19 +63,60 @@ impl Rights {
     }
 
     async fn ask(&self, author: &Author, places: &Places) -> Option<String> {
-        let _room = self.room.acquire().await.expect("it is never closed");
-        let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let questions = places.questions();
-        let answers = questions.iter().map(|namespace| {
-            let (api, question) = (&api, author.question(namespace));
-            async move { call(api.create(&PostParams::default(), &question)).await }
-        });
+        // No Namespace has such a name, so no role gives a right there.
+        if let Some(namespace) = questions.iter().find(|namespace| !namespace.is_empty() && !is_dns_label(namespace)) {
+            return Some(author.lacks(namespace));
+        }
+        let places = self.places_of(author);
+        let _place = places.acquire().await.expect("it is never closed");
+        let _room = self.room.acquire().await.expect("it is never closed");
+        let answers = questions.iter().map(|namespace| self.may(author.question(namespace)));
         let answers = join_all(answers).await;
         questions.iter().zip(answers).find_map(|(namespace, answer)| match answer {
-            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => None,
-            Ok(_) => Some(author.lacks(namespace)),
+            Ok(true) => None,
+            Ok(false) => Some(author.lacks(namespace)),
             Err(error) => Some(failed(author, &error)),
         })
+    }
+
+    fn places_of(&self, author: &Author) -> Arc<Semaphore> {
+        let mut authors = lock(&self.authors);
+        if let Some(known) = authors.get(author.name()).and_then(Weak::upgrade) {
+            return known;
+        }
+        authors.retain(|_, places| places.strong_count() > 0);
+        let places = Arc::new(Semaphore::new(OF_AUTHOR));
+        authors.insert(author.name().to_owned(), Arc::downgrade(&places));
+        places
+    }
+
+    /// The answer to `question`. All who ask it at one time share the request.
+    async fn may(&self, question: SubjectAccessReview) -> Result<bool, CallError> {
+        let text = serde_json::to_vec(&question).expect("a question is JSON");
+        let answer = self.answer_of(Sha256::digest(text).into(), Instant::now());
+        let asked = answer.get_or_try_init(|| async {
+            let api = Api::<SubjectAccessReview>::all(self.client.clone());
+            let answered = call(api.create(&PostParams::default(), &question)).await?;
+            Ok(answered.status.is_some_and(|status| status.allowed))
+        });
+        asked.await.copied()
+    }
+
+    fn answer_of(&self, question: [u8; 32], now: Instant) -> Arc<OnceCell<bool>> {
+        let is_kept = |since: &Instant| now.duration_since(*since) < KEPT;
+        let mut answers = lock(&self.answers);
+        if let Some((_, known)) = answers.get(&question).filter(|(since, _)| is_kept(since)) {
+            return known.clone();
+        }
+        if answers.len() >= ANSWERS {
+            answers.retain(|_, (since, _)| is_kept(since));
+        }
+        let asked = Arc::<OnceCell<bool>>::default();
+        if answers.len() < ANSWERS {
+            answers.insert(question, (now, asked.clone()));
+        }
+        asked
     }
 }
 
@@ -64,7 +129,7 @@ fn failed(author: &Author, error: &CallError) -> String {
 
 /// The message if the rights of the author are unknown.
 fn unknown(author: &Author, code: Code, why: &str) -> String {
-    format!("{code}: cannot find out where {} may create pods, so the policy is refused: {why}", author.name())
+    format!("{code}: cannot find out where {} may create pods, so the policy is refused: {why}", shown(author.name()))
 }
 
 #[cfg(test)]
@@ -74,8 +139,7 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
-    use std::sync::{Arc, Mutex};
-    use std::time::Instant;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const TIMING: &timing::Webhook = &Timing::short().webhook;
 
@@ -142,5 +206,74 @@ mod tests {
         let told =
             Rights::new(Client::new(refusing, "default"), TIMING).refusal(&author(), &Places::All).await.unwrap();
         assert!(told.starts_with("SCP0304: ") && told.contains(RIGHTS), "{told}");
+    }
+
+    fn of(name: &str) -> Author {
+        serde_json::from_value(json!({ "username": name })).unwrap()
+    }
+
+    #[tokio::test]
+    async fn equal_questions_share_a_request_for_a_moment_and_different_ones_do_not() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let body = request.into_body().collect_bytes().await.map_err(std::io::Error::other)?;
+                let mut review: Value = serde_json::from_slice(&body)?;
+                review["status"] = json!({ "allowed": number == 0 });
+                Answered::Ok(http::Response::new(Body::from(review.to_string().into_bytes())))
+            }
+        });
+        let rights = Rights::new(Client::new(server, "default"), TIMING);
+        let (jo, places) = (of("jo"), named(&["a"]));
+        let told = join_all((0..20).map(|_| rights.refusal(&jo, &places))).await;
+        assert_eq!((told.iter().flatten().count(), count.load(Ordering::Relaxed)), (0, 1));
+        assert!(rights.refusal(&of("al"), &places).await.is_some(), "another author");
+        assert!(rights.refusal(&jo, &named(&["b"])).await.is_some(), "another namespace");
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+        tokio::time::sleep(KEPT).await;
+        assert!(rights.refusal(&jo, &places).await.is_some(), "the right has been taken away");
+        let later = Instant::now();
+        for number in 0..2 * ANSWERS {
+            rights.answer_of(Sha256::digest(number.to_string()).into(), later);
+        }
+        assert!(lock(&rights.answers).len() <= ANSWERS);
+    }
+
+    #[tokio::test]
+    async fn one_author_leaves_places_for_others() {
+        let server = tower::service_fn(|request: http::Request<Body>| async move {
+            let body = request.into_body().collect_bytes().await.map_err(std::io::Error::other)?;
+            let mut review: Value = serde_json::from_slice(&body)?;
+            if review["spec"]["user"] == "mallory" {
+                return std::future::pending().await;
+            }
+            review["status"] = json!({ "allowed": true });
+            Answered::Ok(http::Response::new(Body::from(review.to_string().into_bytes())))
+        });
+        let rights = Rights::new(Client::new(server, "default"), TIMING);
+        let (mallory, jo) = (of("mallory"), of("jo"));
+        let namespaces: Vec<_> = (0..4 * AT_ONCE).map(|number| named(&[&format!("n{number}")])).collect();
+        let slow = join_all(namespaces.iter().map(|places| rights.refusal(&mallory, places)));
+        let other = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let begin = Instant::now();
+            (rights.refusal(&jo, &named(&["a"])).await, begin.elapsed())
+        };
+        let (slow, (told, took)) = tokio::join!(slow, other);
+        assert_eq!(slow.iter().flatten().count(), 4 * AT_ONCE);
+        assert!(told.is_none() && took < Duration::from_millis(500), "{told:?} after {took:?}");
+        rights.places_of(&of("al"));
+        assert_eq!(lock(&rights.authors).len(), 1, "those who ask nothing are forgotten");
+    }
+
+    #[tokio::test]
+    async fn no_question_is_asked_about_what_is_no_namespace() {
+        let (rights, asked) = rights(&["a"]);
+        let told = rights.refusal(&author(), &named(&["a", "b/../c\u{1b}"])).await.unwrap();
+        assert!(told.starts_with("SCP0046: jo may not create pods in namespace `b/../c\\u{1b}`"), "{told}");
+        assert!(asked.lock().unwrap().is_empty());
     }
 }
