@@ -1,7 +1,7 @@
 //! `scpol drain`: releases objects that wait for an initializer. Works without an operator.
 
 use super::live::Within;
-use super::output::{Names, Output, Printing, age};
+use super::output::{Names, Output, Printing, Text, age};
 use super::waiting::{self, Look, Waited, Waiting};
 use super::{Cluster, End, live};
 use crate::cluster::discovery;
@@ -55,6 +55,7 @@ fn print(waiting: &[Waiting], unseen: &[String], options: &DrainOptions, out: &m
     if options.printing.is_written(document, out)? {
         return Ok(());
     }
+    let out = &mut Text::new(out);
     if options.printing.output == Output::Name {
         return waiting.iter().try_for_each(|object| Ok(writeln!(out, "{}/{}", object.resource, object.name)?));
     }

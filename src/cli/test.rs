@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Reading, plan};
-use super::output::{self, Cases, Output, Printing, counted, remark};
+use super::output::{self, Cases, Output, Printing, Text, counted, remark};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
@@ -113,11 +113,14 @@ fn print(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Writ
         suite.add_test_cases(results.iter().map(CaseResult::junit));
         return output::write_junit("scpol test", [suite], out);
     }
+    let out = &mut Text::new(out);
     let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
     if !failed.is_empty() {
         let rows = failed.iter().flat_map(|result| {
             let case = |index| if index == 0 { result.case.clone() } else { String::new() };
-            result.faults.iter().enumerate().map(move |(index, fault)| [case(index), fault.trim_end().to_owned()])
+            // A fault may have several lines.
+            let lines = result.faults.iter().flat_map(|fault| fault.trim_end().lines());
+            lines.enumerate().map(move |(index, line)| [case(index), line.to_owned()])
         });
         printing.table(["CASE", "FAULT"], rows, out)?;
     }

@@ -28,6 +28,7 @@ use crate::cluster::client::{call, chain};
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
+use crate::outside::escaped;
 use crate::policy::Site;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -563,7 +564,8 @@ impl<W: Write> Removal<'_, W> {
     fn tell(&mut self, object: String, result: Fate, message: Option<String>) {
         if self.options.output == Output::Table && self.unheard.is_none() {
             let more = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
-            let told = writeln!(self.out, "{object}: {}{more}", result.word()).and_then(|()| self.out.flush());
+            let line = format!("{object}: {}{more}", result.word());
+            let told = writeln!(self.out, "{}", escaped(&line)).and_then(|()| self.out.flush());
             self.unheard = told.err();
         }
         self.items.push(Item { object, result, message });

@@ -7,6 +7,7 @@ use super::api::Api;
 use super::client::call;
 use crate::api::code::Code;
 use crate::metrics::Metrics;
+use crate::outside::cut;
 use crate::survival;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -23,6 +24,8 @@ use tracing::{debug, warn};
 const QUEUE: usize = 1024;
 /// The most events that are remembered to count their repeats.
 const REMEMBERED: usize = 512;
+/// The most characters of a message, as API servers limit those of newer Events. It may repeat what users have written.
+const MESSAGE: usize = 1024;
 /// Sustained events per second, with at most [`BURST`] at once. The values are those of client-go's spam filter, but
 /// per process instead of per object.
 const RATE: f64 = 5.0;
@@ -118,7 +121,8 @@ impl Recorder {
 
     /// Records an event about `subject`. The message begins with `code`.
     pub fn tell(&self, subject: Subject, reason: EventReason, code: Code, message: &str) {
-        if self.queue.try_send((subject, reason, format!("{code}: {message}"))).is_err() {
+        let message = cut(&format!("{code}: {message}"), MESSAGE).into_owned();
+        if self.queue.try_send((subject, reason, message)).is_err() {
             debug!("An event was dropped: too many at once");
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::cli::End;
-use crate::cli::output::{Checks, Output, Printing, counted};
+use crate::cli::output::{Checks, Output, Printing, Text, counted};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
@@ -140,6 +140,7 @@ impl Report {
         if printing.is_written(document, out)? {
             return Ok(());
         }
+        let out = &mut Text::new(out);
         if !printing.no_headers {
             writeln!(out, "{}\n", self.headline())?;
         }

@@ -2,6 +2,7 @@
 
 use super::DiffOptions;
 use crate::cli::files::{Subject, title};
+use crate::cli::output::Text;
 use crate::decision::Decision;
 use crate::inject;
 use crate::manifest::{self, Layout};
@@ -238,6 +239,7 @@ impl Report {
         if options.printing.is_written(document, out)? {
             return Ok(());
         }
+        let out = &mut Text::new(out);
         let printing = &options.printing;
         if !printing.no_headers {
             writeln!(out, "{}", self.headline())?;

@@ -6,7 +6,7 @@ mod summary;
 
 use super::files::{self, ReadOptions, SiteOptions, Subject};
 use super::live::{self, Asked, Known, NotStarting, Scope};
-use super::output::Printing;
+use super::output::{Printing, Text};
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
@@ -57,6 +57,7 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
     reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
     if !options.printing.is_written(document, out)? {
+        let out = &mut Text::new(&mut *out);
         match &reports[..] {
             [] => {
                 let place = place.map_or(String::new(), |namespace| format!(" in namespace `{namespace}`"));

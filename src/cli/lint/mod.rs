@@ -5,7 +5,7 @@ mod sarif;
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
-use super::output::{Findings, Output, Printing, counted};
+use super::output::{Findings, Output, Printing, Text, counted};
 use crate::api::code::Code;
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{File, Lines, Location, Manifest};
@@ -231,6 +231,7 @@ impl<'a> Report<'a> {
         if printing.is_written(document, out)? {
             return Ok(());
         }
+        let out = &mut Text::new(out);
         if !printing.no_headers {
             writeln!(out, "{}", self.headline())?;
         }

@@ -7,6 +7,7 @@ mod template;
 pub(super) use format::{Cases, Checks, Findings, Formats, Items, Names, Output, Reports};
 pub(super) use table::{Screen, Tone};
 
+use crate::outside::escaped_lines;
 use anyhow::Result;
 use clap::Args;
 use quick_junit::TestSuite;
@@ -80,9 +81,40 @@ fn write_lines<'a>(lines: impl Iterator<Item = &'a String>, out: &mut impl Write
     Ok(())
 }
 
-/// Writes a line to standard error. A failed write is ignored.
+/// Writes a line to standard error, without characters that a terminal obeys. A failed write is ignored.
 pub(super) fn remark(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", escaped_lines(&line.to_string()));
+}
+
+/// Text for people, which may repeat what users of the cluster have written: everything that a terminal obeys is escaped,
+/// but for line breaks, tabs and our own colours. Documents for machines do not pass it: they are data.
+pub(super) struct Text<W> {
+    to: W,
+    has_colors: bool,
+}
+
+impl<W: Write> Text<W> {
+    pub(super) fn new(to: W) -> Self {
+        Self { to, has_colors: Screen::stdout().has_colors }
+    }
+}
+
+impl<W: Write> Write for Text<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut rest = &*text;
+        while let Some((at, color)) = table::next_color(rest).filter(|_| self.has_colors) {
+            self.to.write_all(escaped_lines(&rest[..at]).as_bytes())?;
+            self.to.write_all(color.as_bytes())?;
+            rest = &rest[at + color.len()..];
+        }
+        self.to.write_all(escaped_lines(rest).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
 }
 
 impl Output {

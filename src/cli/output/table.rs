@@ -1,5 +1,6 @@
 //! Tables. On a terminal the cells wrap to its width, and states have colours. Elsewhere each row is one line.
 
+use crate::outside::escaped;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use std::io::IsTerminal;
@@ -53,6 +54,12 @@ impl Tone {
     }
 }
 
+/// The first of the colours of tables in `text`, and its place.
+pub(super) fn next_color(text: &str) -> Option<(usize, &'static str)> {
+    const COLORS: [&str; 4] = ["\u{1b}[32m", "\u{1b}[33m", "\u{1b}[31m", "\u{1b}[0m"];
+    COLORS.iter().filter_map(|color| Some((text.find(color)?, *color))).min()
+}
+
 /// The place that a table is written to.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cli) struct Screen {
@@ -80,15 +87,17 @@ pub(super) fn state_of<const N: usize>(header: [&str; N]) -> impl Fn(&[String; N
     }
 }
 
-/// The lines of a table: the header, then `rows`. `tone` has the column of a row that gets a colour.
+/// The lines of a table: the header, then `rows`. Cells may repeat what users of the cluster have written, so what a
+/// terminal obeys is escaped, line breaks included. `tone` has the column of a row that gets a colour.
 pub(super) fn lines<const N: usize>(
     header: [&str; N],
     rows: &[[String; N]],
     tone: impl Fn(&[String; N]) -> Option<(usize, Tone)>,
     screen: Screen,
 ) -> Vec<String> {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| escaped(cell).into_owned())).collect();
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header).add_rows(rows);
+    table.load_style(presets::NOTHING).set_header(header).add_rows(&rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, GAP));
     }
@@ -102,7 +111,7 @@ pub(super) fn lines<const N: usize>(
     }
     let mut lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     if screen.has_colors {
-        paint(header, rows, tone, &mut lines);
+        paint(header, &rows, tone, &mut lines);
     }
     lines
 }
@@ -179,6 +188,24 @@ mod tests {
         let wrapped = shown(&rows, Some(80), false);
         assert!(wrapped.len() > 4 && wrapped.iter().all(|line| line.len() <= 80), "{wrapped:#?}");
         assert!(wrapped[2].starts_with(&format!("{}message", " ".repeat(17))), "{wrapped:#?}");
+    }
+
+    #[test]
+    fn a_cell_neither_ends_its_row_nor_moves_the_cursor() {
+        let rows = [["ok", "a\u{1b}[2J\u{9b}1m", "b\nok  forged\r\u{202e}c"]];
+        for has_colors in [false, true] {
+            let lines = shown(&rows, None, has_colors);
+            assert_eq!(lines.len(), 2, "{lines:#?}");
+            assert!(lines[1].ends_with("a\\u{1b}[2J\\u{9b}1m  b\\nok  forged\\r\\u{202e}c"), "{lines:#?}");
+        }
+        for tone in [Tone::Good, Tone::Warning, Tone::Bad] {
+            let style = tone.style();
+            assert_eq!(
+                next_color(&format!("a{style}b")),
+                Some((1, &*style.to_string())).map(|(at, _)| (at, next_color(&style.to_string()).unwrap().1))
+            );
+            assert_eq!(next_color(&format!("{style:#}")).unwrap().0, 0);
+        }
     }
 
     #[test]

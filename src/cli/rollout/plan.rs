@@ -7,7 +7,7 @@ use crate::api::RESTARTED_AT_KEY;
 use crate::api::v1alpha1::PodUpdate;
 use crate::cli::files::{self, Reading, SiteOptions};
 use crate::cli::live::Within;
-use crate::cli::output::{Output, Printing, counted, remark};
+use crate::cli::output::{Output, Printing, Text, counted, remark};
 use crate::cli::status::unknown;
 use crate::cli::{Cluster, End};
 use crate::cluster::discovery;
@@ -289,7 +289,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         })
     };
     if !options.printing.is_written(document, out)? {
-        write(&policy, &sums, &lines, &turns, &options.printing, out)?;
+        write(&policy, &sums, &lines, &turns, &options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
     if let Some(why) = why_not(&policy).filter(|_| options.printing.output == Output::Table) {

@@ -6,7 +6,7 @@ use super::live;
 use super::revisions::{Contents, Revisions};
 use crate::api::code::Code;
 use crate::cli::files::{self, Reading, SiteOptions};
-use crate::cli::output::{Printing, counted};
+use crate::cli::output::{Printing, Text, counted};
 use crate::cli::status::{is_programmed, status};
 use crate::cli::{Cluster, End};
 use crate::cluster::api::Api;
@@ -154,7 +154,7 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     }
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutRemoval", "items": lines });
     if !options.printing.is_written(document, out)? {
-        write(name, &lines, &options.printing, out)?;
+        write(name, &lines, &options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
     let would = lines.iter().filter(|line| line.result == Fate::WouldRemove).count();

@@ -5,7 +5,7 @@ use super::{Revised, api, live, spec, switch_on};
 use crate::api::RESTARTED_AT_KEY;
 use crate::api::v1alpha1::Mode;
 use crate::cli::End;
-use crate::cli::output::{Printing, Screen, remark};
+use crate::cli::output::{Printing, Screen, Text, remark};
 use crate::cli::status::{condition, full_name, status, write_progress};
 use crate::cluster::client::{self, chain, why};
 use crate::cluster::object::Object;
@@ -193,7 +193,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
         document
     };
     if !options.printing.is_written(document, out)? {
-        state.write(&options.printing, out)?;
+        state.write(&options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
     Ok(if state.stand() == Stand::Complete { End::Fine } else { End::Finding })
@@ -239,7 +239,7 @@ async fn watch(client: &Client, options: &StatusOptions, revisions: &Revisions, 
         };
         if let Some(end) = end {
             if width.is_some() {
-                writeln!(out, "\n{}", state.message)?;
+                writeln!(Text::new(&mut *out), "\n{}", state.message)?;
             }
             return Ok(end);
         }

@@ -8,7 +8,7 @@ mod workloads;
 use super::files::SiteOptions;
 use super::installed::Installed;
 use super::live::{self, Within};
-use super::output::{Items, Output, Printing, age};
+use super::output::{Items, Output, Printing, Text, age};
 use super::{Cluster, End};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::discovery;
@@ -115,7 +115,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     if options.printing.output == Output::Name {
         writeln!(out, "{}", full_name(object.name()))?;
     } else if !options.printing.is_written(document, out)? {
-        report.write(&options.printing, out)?;
+        report.write(&options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
     report.end()
@@ -162,7 +162,7 @@ fn document(summaries: &[Summary]) -> Value {
 
 fn overview(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write) -> Result<End> {
     if !printing.is_written(|| document(summaries), out)? {
-        write(summaries, printing, out)?;
+        write(summaries, printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
     Ok(if summaries.iter().all(|summary| summary.ready == "True") { End::Fine } else { End::Finding })

@@ -8,6 +8,7 @@ use crate::cluster::client::{self, why};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
+use crate::outside::escaped;
 use crate::timing::Timing;
 use anyhow::Result;
 use futures::{StreamExt, pin_mut};
@@ -138,6 +139,7 @@ fn progress(policy: &Summary) -> String {
 
 /// Writes the line `text`. On a terminal of this `width` it replaces the line before.
 pub(in crate::cli) fn write_progress(text: &str, width: Option<u16>, out: &mut impl Write) -> Result<()> {
+    let text = escaped(text);
     match width {
         None => writeln!(out, "{text}")?,
         // A longer line would go on in the next line, which is not erased.
