@@ -11,6 +11,7 @@ mod manifest;
 mod object;
 mod policy;
 mod registered;
+mod request;
 mod review;
 mod schema;
 mod seeds;
@@ -33,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "expression", run: expression::run, seeds: seeds::expressions },
     Target { name: "inject", run: inject::run, seeds: seeds::scenes },
     Target { name: "review", run: review::run, seeds: seeds::reviews },
+    Target { name: "request", run: request::run, seeds: seeds::requests },
     Target { name: "object", run: object::run, seeds: seeds::objects },
     Target { name: "registered", run: registered::run, seeds: seeds::registrations },
     Target { name: "schema", run: schema::run, seeds: seeds::schemas },

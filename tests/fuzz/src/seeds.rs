@@ -86,6 +86,24 @@ pub(crate) fn reviews() -> Vec<Vec<u8>> {
     workloads.chain(policies).collect()
 }
 
+/// Namespaces that would make other requests of a request, alone and in a review.
+pub(crate) fn requests() -> Vec<Vec<u8>> {
+    let hostile = [
+        "kube-system/pods",
+        "default/pods?limit=1",
+        "../nodes",
+        "kube-system/pods?watch=true",
+        "shop#",
+        "a%2fb",
+        "..",
+        "a\u{1b}[2J\u{202e}",
+        "shop\n",
+        "",
+    ];
+    let bodies = hostile.map(|name| crate::request::seed(name).to_string().into_bytes());
+    hostile.map(|name| name.as_bytes().to_vec()).into_iter().chain(bodies).collect()
+}
+
 /// A policy as a review of its author from an API server.
 fn policy_review(bytes: Vec<u8>) -> Option<Vec<u8>> {
     let object = File::parse("policy.yaml", bytes).ok()?.manifests().last()?.value.clone();
