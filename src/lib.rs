@@ -88,6 +88,6 @@ pub mod workloads;
 
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
-    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, outside, policy, quality, review,
-    revision, steps, targets, update, workload,
+    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, outside, policy, quality, ranking,
+    review, revision, steps, targets, update, workload,
 };

@@ -79,14 +79,7 @@ impl Controller {
     fn describe(&mut self, policy: &Policy, passed_over: Option<&Unavailable>) {
         let name = policy.name.as_str();
         let counts = self.counts(name);
-        let conflicts = (counts.collided > 0).then(|| {
-            let others: Vec<_> = self.workloads.colliding(name).iter().map(|other| format!("`{other}`")).collect();
-            format!(
-                "collides with SidecarPolicy {} on {} workloads, which have neither",
-                others.join(", "),
-                counts.collided
-            )
-        });
+        let conflicts = (counts.collided > 0).then(|| self.conflicts(policy, counts.collided));
         let own = self.registrations.of_policy(name).and_then(Registration::settled);
         let on_pods = own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.is_pod()));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
@@ -103,6 +96,25 @@ impl Controller {
             state.outcome = Readiness::InForce { conflicts, degraded, instead };
             state.concluded = Some(policy.spec_hash.clone());
         }
+    }
+
+    /// What the condition `Conflicted` of `policy` says, which is left out of that many `workloads`.
+    fn conflicts(&self, policy: &Policy, workloads: i64) -> (Code, String) {
+        let rivals = self.workloads.rivals(policy);
+        let (above, equal): (Vec<_>, Vec<_>) =
+            rivals.iter().partition(|rival| rival.spec.priority > policy.spec.priority);
+        let [above, equal] = [above, equal].map(|rivals| {
+            let names: Vec<_> = rivals.iter().map(|rival| format!("`{}`", rival.name)).collect();
+            names.join(", ")
+        });
+        if above.is_empty() {
+            let message = format!("collides with SidecarPolicy {equal} on {workloads} workloads, which have neither");
+            return (Code::Conflicted, message);
+        }
+        let beside = if equal.is_empty() { String::new() } else { format!(", or collides with {equal},") };
+        let message =
+            format!("gives way to SidecarPolicy {above}, of a higher priority{beside} on {workloads} workloads");
+        (Code::Outranked, message)
     }
 
     /// The problem with the webhook's certificate; none if the policy is not in effect by the webhook.

@@ -7,6 +7,7 @@ use crate::cluster::object::Object;
 use crate::inject;
 use crate::policy::checks::{self, Common};
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
+use crate::ranking::{self, Standing};
 use crate::workload::{Kind, Workload};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -21,7 +22,7 @@ pub enum Tally {
     Outdated,
     /// The workload has no marker.
     Missed,
-    /// The workload has no marker, because another policy that matches collides.
+    /// The workload has no marker, because another policy that matches collides and leaves it out.
     Collided,
     /// Whether the policy matches is unknown: an expression fails, or the Namespace has not been read.
     Unknown,
@@ -362,11 +363,6 @@ impl Pairs {
     pub fn collide(&self, a: &str, b: &str) -> bool {
         self.pairs.contains(&(a.to_owned(), b.to_owned()))
     }
-
-    /// The policies whose templates collide with the template of `name`.
-    pub fn colliding<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.pairs.iter().filter(move |(own, _)| own == name).map(|(_, other)| other.as_str())
-    }
 }
 
 /// Whether `policy`, one of `policies`, matches `workload`, which is stored.
@@ -384,16 +380,24 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let enforced: Vec<&Arc<Policy>> =
         matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();
-    let gets_in_the_way = |policy: &Policy, other: &Policy| {
-        other.name != policy.name
-            && (collide(&policy.name, &other.name) || policy.disagreement(other, &workload.kind).is_some())
+    let contradict = |at: usize, other: usize| {
+        let (one, two) = (enforced[at], enforced[other]);
+        collide(&one.name, &two.name) || one.disagreement(two, &workload.kind).is_some()
     };
-    let collides =
-        |policy: &Policy| policy.is_enforced() && enforced.iter().any(|other| gets_in_the_way(policy, other));
+    // Only where it matters, because most workloads have what they are to have.
+    let is_missed = matching.iter().any(|(_, tally)| *tally == Tally::Missed);
+    let priorities: Vec<i32> = enforced.iter().filter(|_| is_missed).map(|policy| policy.spec.priority).collect();
+    let standings = ranking::standings(&priorities, contradict);
+    let left_out = enforced.iter().zip(standings).filter(|(_, standing)| *standing != Standing::Stays);
+    let left_out: HashSet<&str> = left_out.map(|(policy, _)| policy.name.as_str()).collect();
     matching
         .iter()
         .map(|(policy, tally)| {
-            let tally = if *tally == Tally::Missed && collides(policy) { Tally::Collided } else { *tally };
+            let tally = if *tally == Tally::Missed && left_out.contains(policy.name.as_str()) {
+                Tally::Collided
+            } else {
+                *tally
+            };
             (Arc::from(policy.name.as_str()), tally)
         })
         .collect()

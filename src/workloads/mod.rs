@@ -29,7 +29,7 @@ use crate::policy::{Policies, Policy};
 use crate::survival::{self, lock};
 use crate::workload::{Kind, Workload};
 use arc_swap::ArcSwap;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -132,18 +132,17 @@ impl Workloads {
         self.collisions.load().collide(a, b)
     }
 
-    /// The policies that collide with `name`.
-    pub fn colliding(&self, name: &str) -> Vec<String> {
+    /// The policies that collide with `policy` and may leave it out: those with at least its priority.
+    pub fn rivals(&self, policy: &Policy) -> Vec<Arc<Policy>> {
         let collisions = self.collisions.load();
         let policies = self.operator.snapshot().policies;
-        let differs =
-            |own: &Policy, other: &Policy| own.kinds.iter().any(|kind| own.disagreement(other, kind).is_some());
-        let by_path = policies.get(name).into_iter().flat_map(|own| {
-            let others = policies.iter().filter(|other| other.is_enforced() && differs(own, other));
-            others.map(|other| other.name.clone())
-        });
-        let others: BTreeSet<String> = collisions.colliding(name).map(str::to_owned).chain(by_path).collect();
-        others.into_iter().collect()
+        let differs = |other: &Policy| policy.kinds.iter().any(|kind| policy.disagreement(other, kind).is_some());
+        let is_rival = |other: &&Arc<Policy>| {
+            other.is_enforced()
+                && other.spec.priority >= policy.spec.priority
+                && (collisions.collide(&policy.name, &other.name) || differs(other))
+        };
+        policies.iter().filter(is_rival).cloned().collect()
     }
 
     /// Finds out again which templates collide.

@@ -118,10 +118,9 @@ fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: Fate, sub
         }
         Outcome::Failed | Outcome::Rejected => {
             workloads.recorder.tell(subject(), EventReason::SidecarInjectionFailed, code, &sentence);
-            let event = if code == Code::PolicyConflict {
-                EventReason::PolicyConflict
-            } else {
-                EventReason::SidecarInjectionFailed
+            let event = match code {
+                Code::PolicyConflict | Code::Outranked => EventReason::PolicyConflict,
+                _ => EventReason::SidecarInjectionFailed,
             };
             let place = format!("{} `{}/{}`: {message}", workload.kind_name(), workload.namespace(), workload.name());
             workloads.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);

@@ -2,8 +2,8 @@
 //!
 //! [`decide`](crate::policy::decide) judges one policy; [`plan`](inject::plan) merges templates. [`Decision::of`]
 //! combines them, for the operator, `scpol inject` and `scpol explain` alike: first the policies that match, then pairs
-//! that contradict each other, then each remaining policy against the workload. The order of the policies changes
-//! nothing.
+//! that contradict each other ([`ranking`]), then each remaining policy against the workload, then all together. The
+//! order of the policies changes nothing.
 
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
@@ -11,11 +11,12 @@ use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::inject::{self, Conflict, Loss, Template};
 use crate::policy::checks::{self, Common};
 use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, dialect, scope};
+use crate::ranking::{self, Standing};
 use crate::workload::Workload;
 use admission_cel::{Budget, Dialect};
 use json_patch::Patch;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The result of one policy for one workload. It is also the label `result` of a metric.
@@ -199,22 +200,38 @@ impl Decision {
         self.inject.first().map_or(Cow::Borrowed(workload), |policy| policy.view(workload))
     }
 
-    /// Fails the policies that give different paths for the pod of a custom resource, because at most one can be right.
+    /// Fails policies that give different paths for the pod of a custom resource, because at most one can be right.
     fn leave_out_disagreements(&mut self, workload: &Workload) {
         let [first, others @ ..] = &self.inject[..] else { return };
         let kind = &workload.kind;
         if kind.is_in_table() || others.iter().all(|other| first.disagreement(other, kind).is_none()) {
             return;
         }
-        // Enough, because where two policies differ every other one differs from one of the two.
         let matching = self.inject.clone();
-        for policy in &matching {
-            let differs = |other: &Arc<Policy>| Some((other.name.clone(), policy.disagreement(other, kind)?));
-            let Some((other, (own, theirs))) = matching.iter().find_map(differs) else { continue };
-            let detail = format!(
-                "collides with SidecarPolicy `{other}`: the pod template lies at `{own}` for this one, at `{theirs}` for the other",
-            );
-            self.fail(policy.clone(), Reason { row: 8, code: Code::PolicyConflict, detail });
+        self.leave_out_pairs(&matching, |at, other| {
+            let (own, theirs) = matching[at].disagreement(&matching[other], kind)?;
+            Some(format!("the pod template lies at `{own}` for this one, at `{theirs}` for the other"))
+        });
+    }
+
+    /// Fails those of `matching` that the [`ranking`] leaves out. `contradiction` describes how the policy at the first
+    /// index contradicts the one at the second.
+    fn leave_out_pairs(&mut self, matching: &[Arc<Policy>], contradiction: impl Fn(usize, usize) -> Option<String>) {
+        let priorities: Vec<i32> = matching.iter().map(|policy| policy.spec.priority).collect();
+        let standings = ranking::standings(&priorities, |at, other| contradiction(at, other).is_some());
+        for (at, (policy, standing)) in matching.iter().zip(standings).enumerate() {
+            let (rival, code, beginning) = match standing {
+                Standing::Stays => continue,
+                Standing::Outranked(winner) => (winner, Code::Outranked, "gives way to"),
+                Standing::Tied(rival) => (rival, Code::PolicyConflict, "collides with"),
+            };
+            let (other, what) = (&matching[rival], contradiction(at, rival).unwrap_or_default());
+            let rank = match code {
+                Code::Outranked => format!(", which has the priority {}", other.spec.priority),
+                _ => String::new(),
+            };
+            let detail = format!("{beginning} SidecarPolicy `{}`{rank}: {what}", other.name);
+            self.fail(policy.clone(), Reason { row: 8, code, detail });
         }
     }
 
@@ -259,25 +276,20 @@ impl Decision {
     }
 
     /// Fails the policies that conflict: first pairs of templates, among all policies that match; then each remaining
-    /// one against the workload.
+    /// one against the workload. A policy that was left out for one that then fails stays out.
     fn leave_out_conflicts(&mut self, workload: &Workload) {
         self.matching = self.inject.clone();
         let matching = self.matching.clone();
-        let templates = self.templates(&matching, workload);
+        let templates = templates(&matching, workload, self.native_sidecars);
         let templates = references(&templates);
         // First, because there is nearly always no conflict, and then the work is done.
         if let Ok(patch) = inject::plan(workload, &templates, &templates, self.standard()) {
             self.planned = Some(patch);
             return;
         }
-        for (a, b, conflict) in inject::collisions(&templates) {
-            for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
-                if self.injects(policy) {
-                    let detail = format!("collides with SidecarPolicy `{}`: {}", other.name, conflict.message);
-                    self.fail(policy.clone(), Reason { row: 8, code: Code::PolicyConflict, detail });
-                }
-            }
-        }
+        let pairs: BTreeMap<(usize, usize), String> =
+            inject::collisions(&templates).into_iter().map(|(a, b, conflict)| ((a, b), conflict.message)).collect();
+        self.leave_out_pairs(&matching, |at, other| pairs.get(&(at.min(other), at.max(other))).cloned());
         for (policy, template) in matching.iter().zip(&templates) {
             if self.injects(policy)
                 && let Err(conflict) = inject::check(workload, template, &templates, self.standard())
@@ -285,17 +297,12 @@ impl Decision {
                 self.fail(policy.clone(), conflict.into());
             }
         }
-        // Planned here, because a conflict of all templates together fails all of them.
+        // Planned here, because templates may have a conflict that only all of them together have.
         self.planned = Some(self.plan_anew(workload));
     }
 
     fn injects(&self, policy: &Policy) -> bool {
         self.inject.iter().any(|injected| injected.name == policy.name)
-    }
-
-    /// The templates of `policies` as they are delivered to `workload`.
-    fn templates<'a>(&self, policies: &'a [Arc<Policy>], workload: &Workload) -> Vec<Cow<'a, Template>> {
-        policies.iter().filter_map(|policy| delivery(policy, workload, self.native_sidecars).ok()).collect()
     }
 
     /// The policies that match, injected or not.
@@ -351,8 +358,8 @@ impl Decision {
         self.rest.iter().find(|left| left.outcome == Outcome::Rejected)
     }
 
-    /// The patch that injects all templates. A conflict that only all of them together have fails all of them: host
-    /// ports on the host's network, for example.
+    /// The patch that injects all templates. A conflict that only several of them together have, host ports on the host's
+    /// network for example, fails all policies of the lowest priority among them.
     ///
     /// Validations see the patched workload; [`Self::refusal`] has the result. The first call must pass the workload of
     /// the decision; later calls may pass another form of it.
@@ -382,8 +389,17 @@ impl Decision {
     }
 
     fn plan_anew(&mut self, workload: &Workload) -> Patch {
-        let (inject, matching) = (self.templates(&self.inject, workload), self.templates(&self.matching, workload));
-        match inject::plan(workload, &references(&inject), &references(&matching), self.standard()) {
+        let (matching, native_sidecars, standard) = (self.matching.clone(), self.native_sidecars, self.standard());
+        let matching = templates(&matching, workload, native_sidecars);
+        let plan = |policies: &[Arc<Policy>]| {
+            let templates = templates(policies, workload, native_sidecars);
+            inject::plan(workload, &references(&templates), &references(&matching), standard)
+        };
+        if let Ok(patch) = plan(&self.inject) {
+            return patch;
+        }
+        self.leave_out_excess(workload);
+        match plan(&self.inject) {
             Ok(patch) => patch,
             Err(conflict) => {
                 for policy in self.inject.clone() {
@@ -391,6 +407,35 @@ impl Decision {
                 }
                 Patch::default()
             }
+        }
+    }
+
+    /// Fails policies whose templates fit one by one, and not together. From the highest priority down, all policies of
+    /// one priority are added or fail, so that no policy fails for one of a lower priority.
+    fn leave_out_excess(&mut self, workload: &Workload) {
+        let all = self.inject.clone();
+        let templates = templates(&all, workload, self.native_sidecars);
+        let templates = references(&templates);
+        let mut pairs: BTreeMap<usize, Vec<(usize, Conflict)>> = BTreeMap::new();
+        for (first, second, conflict) in inject::collisions_in(workload, &templates) {
+            pairs.entry(second).or_default().push((first, conflict));
+        }
+        let (mut fitting, mut start) = (Vec::new(), 0);
+        for level in all.chunk_by(|one, other| one.spec.priority == other.spec.priority) {
+            let end = start + level.len();
+            let together: Vec<usize> = fitting.iter().copied().chain(start..end).collect();
+            let is_in = |first: &usize| together.binary_search(first).is_ok();
+            let mut clashes = (start..end).flat_map(|second| pairs.get(&second).into_iter().flatten());
+            let clash = clashes.find(|(first, _)| is_in(first)).map(|(first, conflict)| {
+                let code = if *first < start { Code::Outranked } else { conflict.code };
+                Conflict { code, message: conflict.message.clone() }
+            });
+            let some: Vec<&Template> = together.iter().map(|at| templates[*at]).collect();
+            match clash.or_else(|| inject::excess(workload, &some)) {
+                None => fitting = together,
+                Some(conflict) => level.iter().for_each(|policy| self.fail(policy.clone(), conflict.clone().into())),
+            }
+            start = end;
         }
     }
 
@@ -489,6 +534,11 @@ fn judge_update(
         (Ok(message), Ok(false)) => Judgement::Broken(message),
         (Err((code, detail)), _) | (_, Err((code, detail))) => Judgement::Unknown(code, detail),
     }
+}
+
+/// The templates of `policies` as they are delivered to `workload`.
+fn templates<'a>(policies: &'a [Arc<Policy>], workload: &Workload, native_sidecars: bool) -> Vec<Cow<'a, Template>> {
+    policies.iter().filter_map(|policy| delivery(policy, workload, native_sidecars).ok()).collect()
 }
 
 fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {

@@ -15,6 +15,7 @@ pub mod naming;
 pub mod outside;
 pub mod policy;
 pub mod quality;
+pub mod ranking;
 pub mod review;
 pub mod revision;
 pub mod steps;

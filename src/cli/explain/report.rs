@@ -373,7 +373,7 @@ impl Answer {
     fn left(left: &Left, workload: &Workload) -> Self {
         let result = match (left.outcome, left.reason.code) {
             (_, Code::AlreadyInjected) => Finding::Injected,
-            (Outcome::Failed, Code::NameConflict | Code::PolicyConflict) => Finding::Conflict,
+            (Outcome::Failed, Code::NameConflict | Code::PolicyConflict | Code::Outranked) => Finding::Conflict,
             (Outcome::Failed, _) => Finding::Fails,
             (Outcome::Rejected, _) => Finding::Refuses,
             (Outcome::Skipped | Outcome::Injected, _) => Finding::Skipped,

@@ -75,7 +75,7 @@ codes! {
     27 TargetNotServed "Correct group, version or resource; `kubectl api-resources` lists what the server has.";
     /// Another policy uses the same initializer name, and used it first.
     28 DuplicateInitializerName "Give each policy its own `spec.initializerName`.";
-    /// Two policies add one name differently: both are left out of the workloads that both match.
+    /// Two policies of one priority add one name differently: both are left out of the workloads that both match.
     29 Conflicted "Rename in one of them, or narrow one's selection.";
     /// Two policies in the files have one name: of the two, a cluster keeps the one that is applied last.
     30 DuplicatePolicy "Rename one of them, or leave one out.";
@@ -121,6 +121,9 @@ codes! {
     52 QualityOfServiceChanged "Set `resources.limits` of the container for `cpu` and `memory`, and leave `resources.requests` out or set them to the same.";
     /// A rollout may touch all workloads at once: when one fails, there is nothing left to halt.
     53 RolloutAtOnce "Lower `maxUnavailable`, or add a step.";
+    /// Another policy of a higher priority that matches this workload adds the same name differently: that one is injected, and this one is
+    /// left out.
+    54 Outranked "Rename in this policy, or narrow its selection. A higher `spec.priority` than that of the other would leave the other one out.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -164,8 +167,8 @@ codes! {
 
     /// The workload uses a name of the template differently.
     200 NameConflict "Rename in the workload or in the template.";
-    /// Another policy that matches this workload adds the same name differently: neither is injected.
-    201 PolicyConflict "Rename in one of the policies, or narrow one's selection.";
+    /// Another policy of the same priority that matches this workload adds the same name differently: neither is injected.
+    201 PolicyConflict "Rename in one of the policies, narrow one's selection, or give one a higher `spec.priority`.";
     /// A container of the template mounts a volume that neither the template nor the workload has.
     202 VolumeMissing "Add the volume to `spec.template.volumes`.";
     /// The server refused the workload with the template in it.

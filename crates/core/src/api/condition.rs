@@ -98,8 +98,8 @@ pub enum Readiness {
     FirstSight,
     /// In effect.
     InForce {
-        /// The conflicts: content that is not injected, and the other policy.
-        conflicts: Option<String>,
+        /// The conflicts: `Conflicted` or `Outranked`, with the number of workloads and the other policies.
+        conflicts: Option<(Code, String)>,
         /// A restriction that an administrator should know.
         degraded: Option<(Code, String)>,
         /// A message that names the engine, and says why the preferred one does not deliver the policy.
@@ -217,8 +217,8 @@ fn row<'a>(
         (Readiness::Rejected { code, message }, T::Ready | T::Accepted | T::Programmed) => (False, *code, message),
         (Readiness::Rejected { code, message }, T::Stalled) => (True, *code, message),
         (_, T::Accepted) => VALID,
-        (Readiness::InForce { conflicts: Some(conflicts), .. }, T::Ready | T::Conflicted) => {
-            (True, Code::Conflicted, conflicts)
+        (Readiness::InForce { conflicts: Some((code, message)), .. }, T::Ready | T::Conflicted) => {
+            (True, *code, message)
         }
         (Readiness::InForce { degraded: Some((code, message)), .. }, T::Degraded) => (True, *code, message),
         (Readiness::InForce { degraded: Some(_), .. }, T::Ready) => {
@@ -320,14 +320,18 @@ mod tests {
             Readiness::FirstSight,
             Readiness::InForce { conflicts: None, degraded: None, instead: None },
             Readiness::InForce { conflicts: None, degraded: None, instead: Some("by Webhook, since ..".into()) },
-            Readiness::InForce { conflicts: Some("with `b`: container `c`".into()), degraded: None, instead: None },
+            Readiness::InForce {
+                conflicts: Some((Code::Conflicted, "with `b`: container `c`".into())),
+                degraded: None,
+                instead: None,
+            },
             Readiness::InForce {
                 conflicts: None,
                 degraded: Some((Code::PodsCannotBypass, message.clone())),
                 instead: None,
             },
             Readiness::InForce {
-                conflicts: Some(message.clone()),
+                conflicts: Some((Code::Outranked, message.clone())),
                 degraded: Some((Code::PodsCannotBypass, message.clone())),
                 instead: Some(message.clone()),
             },
@@ -481,7 +485,7 @@ mod tests {
                 "Current",
             ),
             (
-                "Ready=True Conflicted, Accepted=True Valid, Programmed=True Programmed, Conflicted=True Conflicted, Degraded=True PodsCannotBypass",
+                "Ready=True Outranked, Accepted=True Valid, Programmed=True Programmed, Conflicted=True Outranked, Degraded=True PodsCannotBypass",
                 "Current",
             ),
             ("Ready=True Suspended, Accepted=True Valid, Programmed=False Suspended", "Current"),

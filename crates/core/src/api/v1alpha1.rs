@@ -187,7 +187,8 @@ pub struct SidecarPolicySpec {
     pub host_network_pods: HostNetworkPods,
 
     /// The order among policies that match one workload: higher first, ties by name. It decides the order of what is
-    /// added, never who wins a conflict: nobody does.
+    /// added, and who wins a conflict: of two policies that add one name differently, the one with the higher priority
+    /// is injected. With the same priority neither is.
     ///
     /// Default: 0. Any 32-bit integer, negative ones too. Example: `100`.
     #[serde(default)]

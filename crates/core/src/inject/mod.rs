@@ -153,6 +153,16 @@ pub fn collisions(templates: &[&Template]) -> Vec<(usize, usize, Conflict)> {
     conflict::collisions(templates, pod::Network::Own)
 }
 
+/// As [`collisions`], with the ports of `workload`: on the host's network every container port is one of the host.
+pub(crate) fn collisions_in(workload: &Workload, templates: &[&Template]) -> Vec<(usize, usize, Conflict)> {
+    Pod::of(workload).map(|pod| conflict::collisions(templates, pod.network())).unwrap_or_default()
+}
+
+/// The first conflict with `workload` that only several of `templates` together have.
+pub(crate) fn excess(workload: &Workload, templates: &[&Template]) -> Option<Conflict> {
+    unmet::together(&Pod::of(workload).ok()?, templates)
+}
+
 /// Whether `template` can be injected into `workload` without a change of existing content. `matching` are the
 /// templates of all policies that match, this one included: containers that they name are not the user's own.
 /// `standard` is what the server knows of the Pod Security Standards.

@@ -7,6 +7,7 @@ use crate::api::v1alpha1::{self, RawObject, TemplateMetadata};
 use crate::inject::{self, Template};
 use crate::policy::Policy;
 use crate::workload::Kind;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The findings about pairs of policies, at the later one.
@@ -68,21 +69,35 @@ fn may_meet(one: &Policy, two: &Policy, context: &Context) -> bool {
     share_kind && names.all(|share| share) && !exclude
 }
 
+/// The code of a conflict between the two, and its result.
+fn consequence(one: &Policy, two: &Policy) -> (Code, String) {
+    let (higher, lower) = match one.spec.priority.cmp(&two.spec.priority) {
+        Ordering::Equal => return (Code::Conflicted, "Neither is injected where both match".to_owned()),
+        Ordering::Greater => (one, two),
+        Ordering::Less => (two, one),
+    };
+    let end = format!(
+        "`{}` is not injected where both match, because `{}` has a higher `spec.priority`",
+        lower.name, higher.name
+    );
+    (Code::Outranked, end)
+}
+
 /// The targets of `two` for which `one` gives another path of the pod template.
 fn paths(one: &Policy, two: &Policy, place: &str) -> Vec<Note> {
     if !one.injects() || !two.injects() {
         return Vec::new();
     }
     let indexed = two.spec.targets.iter().enumerate();
+    let (code, end) = consequence(one, two);
     let note = |(index, target): (usize, &v1alpha1::Target)| {
         let kind = Kind::of(&target.group, &target.resource, None);
         let (own, theirs) = two.disagreement(one, &kind)?;
         let message = format!(
-            "collides: the pod template lies at `{own}`, and at `{theirs}` for `{}` in {place}. Neither is injected where both \
-             match",
+            "collides: the pod template lies at `{own}`, and at `{theirs}` for `{}` in {place}. {end}",
             one.name
         );
-        Some(Note::new(Code::Conflicted, format!("spec.targets[{index}].templatePath"), message))
+        Some(Note::new(code, format!("spec.targets[{index}].templatePath"), message))
     };
     indexed.filter_map(note).collect()
 }
@@ -94,13 +109,11 @@ fn collisions(one: &Arc<Policy>, two: &Arc<Policy>, place: &str) -> Vec<Note> {
     if collides(&two.template).is_none() {
         return Vec::new();
     }
+    let (code, end) = consequence(one, two);
     let note = |(field, piece): (String, Template)| {
         let (_, _, conflict) = collides(&piece)?;
-        let message = format!(
-            "collides: {}; `{}` is in {place}. Neither is injected where both match",
-            conflict.message, one.name
-        );
-        Some(Note::new(Code::Conflicted, field, message))
+        let message = format!("collides: {}; `{}` is in {place}. {end}", conflict.message, one.name);
+        Some(Note::new(code, field, message))
     };
     pieces(two).into_iter().filter_map(note).collect()
 }

@@ -27,7 +27,8 @@ pub fn against(
     vet(&mut decision, workload, site);
     let patch = decision.plan(workload);
     let in_the_way = decision.rest.iter().filter(|left| {
-        matches!(left.outcome, Outcome::Failed | Outcome::Rejected) && left.reason.code != Code::PolicyConflict
+        let is_of_pair = matches!(left.reason.code, Code::PolicyConflict | Code::Outranked);
+        matches!(left.outcome, Outcome::Failed | Outcome::Rejected) && !is_of_pair
     });
     let subject_of =
         |name: &str| subjects.iter().position(|subject| subject.policy().is_some_and(|policy| policy.name == name));

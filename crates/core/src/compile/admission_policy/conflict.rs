@@ -13,12 +13,40 @@ use crate::inject::conflict::{self, ANY_IP, HostPort, Phase};
 use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use crate::inject::pod::Network;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 type Text = Result<String, Inexpressible>;
 
 /// Whether the templates of both contradict each other in a pod on such a network.
 pub(super) fn collide(one: &Delivery<'_>, other: &Delivery<'_>, network: Network) -> bool {
     one.meets(other) && !conflict::collisions(&[&one.template, &other.template], network).is_empty()
+}
+
+/// For each of `deliveries`, which come by priority, the condition that it matches and stays beside all others that
+/// match: [`crate::ranking`] in another language.
+pub(super) fn staying(deliveries: &[Delivery<'_>], variables: &mut Variables) -> Vec<String> {
+    let mut staying: Vec<String> = Vec::new();
+    let none_of = |places: Range<usize>, at: usize, conditions: &[String]| -> Vec<String> {
+        let rivals = places.filter(|&other| collide(&deliveries[at], &deliveries[other], Network::Own));
+        rivals.map(|other| not(&conditions[other])).collect()
+    };
+    let mut with = |stem: &str, condition: &str, further: Vec<String>| match further.is_empty() {
+        true => condition.to_owned(),
+        false => variables.define(stem, &all(&[vec![condition.to_owned()], further].concat())),
+    };
+    for level in deliveries.chunk_by(|one, other| one.policy.spec.priority == other.policy.spec.priority) {
+        let (start, end) = (staying.len(), staying.len() + level.len());
+        // Those that are not left out from above; only they leave each other out.
+        let mut open = staying.clone();
+        for (at, delivery) in (start..).zip(level) {
+            let unbeaten = none_of(0..start, at, &staying);
+            open.push(with("open", &delivery.matches, unbeaten));
+        }
+        for at in start..end {
+            staying.push(with("stays", &open[at], none_of(start..end, at, &open)));
+        }
+    }
+    staying
 }
 
 /// The condition that nothing in the workload conflicts with the template of `delivery`.

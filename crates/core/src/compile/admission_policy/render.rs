@@ -215,7 +215,7 @@ fn inject(
             None => operations,
         });
     }
-    let together = together(&templates, access, variables);
+    let together = fit_together(&mut templates, access, variables);
     for template in &mut templates {
         let policy = policies.iter().position(|policy| policy.name == template.delivery.policy.name);
         if let Some(restores) = policy.and_then(|at| conditions[at].1.clone()) {
@@ -254,19 +254,18 @@ fn answer(site: &Site) -> String {
     )
 }
 
-/// Each delivery with the condition of its injection. It must match, no matching delivery may contradict it, and
-/// nothing in the workload may conflict with it.
+/// Each delivery with the condition of its injection. It must match, no matching delivery may leave it out, and nothing in
+/// the workload may conflict with it.
 fn fitting<'a>(
     deliveries: Vec<Delivery<'a>>,
     access: &Access,
     variables: &mut Variables,
 ) -> Result<Vec<Fitting<'a>>, Unavailable> {
     let owns: Vec<_> = deliveries.iter().map(|delivery| own::of(delivery, &deliveries, access, variables)).collect();
+    let staying = conflict::staying(&deliveries, variables);
     let mut survive = Vec::new();
-    for (delivery, own) in deliveries.iter().zip(&owns) {
-        let mut terms = vec![delivery.matches.clone()];
-        let rivals = deliveries.iter().filter(|other| conflict::collide(delivery, other, Network::Own));
-        terms.extend(rivals.map(|other| not(&other.matches)));
+    for ((delivery, own), stays) in deliveries.iter().zip(&owns).zip(staying) {
+        let mut terms = vec![stays];
         let fits = conflict::fits(delivery, access, own.as_ref(), variables);
         terms.push(fits.map_err(|what| what.of(delivery.policy))?);
         let survives = all(&terms);
@@ -278,13 +277,38 @@ fn fitting<'a>(
     Ok(templates.map(|((delivery, fits), own)| Fitting { delivery, fits, own }).collect())
 }
 
-/// The condition that all fitting `templates` fit together. If not, none is injected. Two cases appear only here: two
+/// Adds to `templates` the condition that they fit together: from the highest priority down, all of one priority are added
+/// or none. Where all have one priority, the result is that condition, and `templates` stay as they are.
+fn fit_together(templates: &mut [Fitting<'_>], access: &Access, variables: &mut Variables) -> String {
+    let priority = |template: &Fitting<'_>| template.delivery.policy.spec.priority;
+    let levels = templates.chunk_by(|one, other| priority(one) == priority(other)).map(<[_]>::len);
+    let levels: Vec<usize> = levels.collect();
+    if let [_] = levels[..] {
+        return together(templates, 0, access, variables);
+    }
+    let mut start = 0;
+    for length in levels {
+        let end = start + length;
+        let fits = together(&templates[..end], start, access, variables);
+        for template in templates[start..end].iter_mut().filter(|_| fits != "true") {
+            template.fits = variables.define("fits", &all(&[template.fits.clone(), fits.clone()]));
+        }
+        start = end;
+    }
+    "true".to_owned()
+}
+
+/// The condition that all fitting `templates` fit together, if those before `start` do. Two cases appear only here: two
 /// templates need one port on the host's network, where every container port is a host port; or the pod has not enough
 /// room for all.
-fn together(templates: &[Fitting<'_>], access: &Access, variables: &mut Variables) -> String {
+fn together(templates: &[Fitting<'_>], start: usize, access: &Access, variables: &mut Variables) -> String {
+    // One policy, in one form or in several of which a pod gets one, has been compared with the pod already.
+    if templates.iter().all(|template| template.delivery.policy.name == templates[0].delivery.policy.name) {
+        return "true".to_owned();
+    }
     let mut pairs = Vec::new();
-    for (at, one) in templates.iter().enumerate() {
-        for other in &templates[at + 1..] {
+    for (at, other) in templates.iter().enumerate().skip(start) {
+        for one in &templates[..at] {
             let are_for_it = one.delivery.is_for_host_network() && other.delivery.is_for_host_network();
             if are_for_it && conflict::collide(&one.delivery, &other.delivery, Network::Host) {
                 pairs.push(format!("({} && {})", one.fits, other.fits));

@@ -302,3 +302,49 @@ fn what_fits_into_a_workload_is_what_fits_elsewhere() {
     }
     assert!(asked > 500 && refused > 100, "{asked} {refused}");
 }
+
+#[test]
+fn who_stays_beside_others_is_the_same_in_both_languages() {
+    use crate::ranking::{Standing, standings};
+    use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Seen};
+    // Each collides with the next one.
+    let chain = |at: usize, priority: i32| {
+        let earlier = at.checked_sub(1).map(|before| json!({ "name": format!("c{before}"), "image": "b" }));
+        let own = json!({ "name": format!("c{at}"), "image": "a" });
+        let containers: Vec<Value> = earlier.into_iter().chain([own]).collect();
+        json!({ "priority": priority, "template": { "containers": containers } })
+    };
+    for priorities in [[3, 2, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [2, 1, 1, 0]] {
+        let specs: Vec<Value> = priorities.iter().enumerate().map(|(at, priority)| chain(at, *priority)).collect();
+        let policies = policies(&specs);
+        for matching in 0..16 {
+            let does_match = |at: usize| matching >> at & 1 == 1;
+            let (kind, mut variables) = (&policies[0].kinds[0], super::variables::Variables::default());
+            let access = super::access::Access::of(kind, &mut variables);
+            let mut deliveries = Vec::new();
+            for (at, policy) in policies.iter().enumerate() {
+                let matches = does_match(at).to_string();
+                deliveries.extend(super::delivery::Delivery::all(
+                    policy,
+                    &matches,
+                    kind,
+                    &site(),
+                    &access,
+                    &mut variables,
+                ));
+            }
+            let among: Vec<usize> = (0..4).filter(|at| does_match(*at)).collect();
+            let of_those: Vec<i32> = among.iter().map(|at| priorities[*at]).collect();
+            let expected = standings(&of_those, |one, other| among[one].abs_diff(among[other]) == 1);
+            for (at, stays) in super::conflict::staying(&deliveries, &mut variables).iter().enumerate() {
+                let source = inlined(stays, &variables);
+                let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST).unwrap();
+                let seen = Seen { object: &Value::Null, namespace: None };
+                let found = expression.test(&seen, &mut Budget::match_conditions()).unwrap();
+                let place = among.iter().position(|other| *other == at);
+                let expected = place.is_some_and(|place| expected[place] == Standing::Stays);
+                assert_eq!(found, expected, "{priorities:?} {matching:04b} {at}: {source}");
+            }
+        }
+    }
+}
