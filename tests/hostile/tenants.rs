@@ -1,13 +1,16 @@
 //! Policies of one tenant beside those of others.
 
 use crate::support::{Operator, condition, in_force, wait_condition};
-use crate::world::{World, deployment, request};
+use crate::webhook_scene::{OPERATOR, Scene};
+use crate::world::{World, deployment, pod_template, request, sidecar};
 use anyhow::{Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
+use sidecar_policy::policy::{Policy, Site};
 
 crate::tests![
     a_policy_of_a_higher_priority_is_injected_whatever_others_add_by_its_names,
+    a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone,
 ];
 
 const DEPLOYMENTS_IN_SHOP: &str = "/apis/apps/v1/namespaces/shop/deployments";
@@ -52,5 +55,47 @@ async fn a_policy_of_a_higher_priority_is_injected_whatever_others_add_by_its_na
             ensure!(condition(&world.cluster, "platform", "Conflicted").await?.is_none(), "{version:?} {engine}");
         }
     }
+    Ok(())
+}
+
+async fn a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone() -> Result<()> {
+    let scene = Scene::new(Version::NEWEST, Site::new(OPERATOR, [], [])).await?;
+    for name in ["shop", "pay"] {
+        namespace(&scene.world, name).await?;
+    }
+    let policy = |name: &str, more: Value| -> Result<Policy> {
+        let mut spec =
+            json!({ "targets": [{ "group": "", "resource": "pods" }], "template": sidecar(name)["template"] });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        let object = json!({ "metadata": { "name": name, "uid": name }, "spec": spec });
+        Policy::parse(&object, &Site::new(OPERATOR, [], [])).map_err(|faults| anyhow::anyhow!("{faults:?}"))
+    };
+    let demand = json!({ "validations": [{ "expression": "!has(object.spec.hostname)", "message": "no host names" }] });
+    let platform = policy("platform", demand)?;
+    scene
+        .register(vec![platform, policy("tenant", json!({ "failurePolicy": "Fail", "namespaces": ["shop"] }))?])
+        .await?;
+    let pod = |name: &str| {
+        let mut pod = pod_template(name);
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["metadata"]["name"] = json!(name);
+        pod
+    };
+    let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/pods");
+    // While the webhook answers, each policy judges in both namespaces as it says.
+    for namespace in ["shop", "pay"] {
+        request(&scene.world.admin, "POST", &path(namespace), &pod("good")).await?;
+        let mut bad = pod("bad");
+        bad["spec"]["hostname"] = json!("bad");
+        let error = request(&scene.world.admin, "POST", &path(namespace), &bad).await.expect_err("it must be refused");
+        ensure!(error.to_string().contains("no host names"), "{error}");
+    }
+    let world = scene.stop().await?;
+    let error = request(&world.admin, "POST", &path("shop"), &pod("late")).await.expect_err("it must be refused");
+    ensure!(error.to_string().contains("failed calling webhook \"validate.scpol.dev\""), "{error}");
+    request(&world.admin, "POST", &path("pay"), &pod("late")).await?;
     Ok(())
 }

@@ -8,6 +8,12 @@
 //! only from 1.21, because older servers do not label Namespaces with their names. Older servers call the webhook,
 //! which answers without a change.
 //!
+//! # Failures
+//! `failurePolicy` belongs to an entry, and its selectors say for which objects the entry fails closed. So the policies
+//! with `Fail` have entries of their own: one for the policies that name their namespaces, and one for the others. An
+//! entry for all would fail closed wherever any policy judges. An object that several entries match is judged as often,
+//! each time by all policies.
+//!
 //! # Updates
 //! Only a resource with a policy that acts on updates has rules for them. In a ValidatingWebhookConfiguration they are in
 //! an entry of their own with `failurePolicy: Ignore`. Otherwise no client could remove a finalizer while the operator is
@@ -21,6 +27,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::LabelSelector;
 use crate::capabilities::{Capabilities, registration};
 use crate::naming::{self, PROBE, namespaces, shared_name};
+use crate::policy::checks::NAME_LABEL;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use crate::{Unavailable, targets};
@@ -171,6 +178,12 @@ const MUTATING: What = What { resource: registration::MUTATING_WEBHOOKS, entry: 
 const VALIDATING: What =
     What { resource: registration::VALIDATING_WEBHOOKS, entry: "validate.scpol.dev", path: "/validate/" };
 
+/// The entry for policies with `Fail` that name their namespaces, if others have `Fail`, too.
+const NAMED_ENTRY: &str = "validate-named.scpol.dev";
+
+/// The entry for policies with `Ignore`, if others have `Fail`.
+const IGNORE_ENTRY: &str = "validate-ignore.scpol.dev";
+
 /// The entry that judges updates.
 const UPDATE_ENTRY: &str = "validate-update.scpol.dev";
 
@@ -289,11 +302,16 @@ impl Scene<'_> {
 
     fn entries(&self, what: &What, policies: &[&Policy], revision: &str) -> Vec<Value> {
         let is_judging = what.resource == registration::VALIDATING_WEBHOOKS;
-        let must_answer = is_judging && policies.iter().any(|p| p.refuses());
         let updating: Vec<&Policy> = policies.iter().copied().filter(|p| p.acts_on_update(self.kind)).collect();
         let operations: &[&str] = if updating.is_empty() || is_judging { &["CREATE"] } else { &["CREATE", "UPDATE"] };
-        let main = self.narrowed(what, what.entry, policies, revision, operations);
-        let mut entries = vec![with_failure_policy(main, if must_answer { "Fail" } else { "Ignore" })];
+        let groups = if is_judging { by_failure(policies) } else { vec![(what.entry, "Ignore", policies.to_vec())] };
+        let mut entries: Vec<Value> = Vec::new();
+        for (name, failure_policy, policies) in groups {
+            // The first entry has the name that is the same in every registration.
+            let name = if entries.is_empty() { what.entry } else { name };
+            let entry = self.narrowed(what, name, &policies, revision, operations);
+            entries.push(with_failure_policy(entry, failure_policy));
+        }
         if is_judging && !updating.is_empty() {
             let update = self.narrowed(what, UPDATE_ENTRY, &updating, revision, &["UPDATE"]);
             entries.push(with_failure_policy(update, "Ignore"));
@@ -378,9 +396,10 @@ impl Scene<'_> {
         }
         let protected = &self.site.protected_namespaces;
         let reachable = literal(policies).map(|names| names.into_iter().filter(|name| !protected.contains(*name)));
-        let named: Option<BTreeSet<&str>> =
-            reachable.map(Iterator::collect).filter(|names: &BTreeSet<_>| !names.is_empty());
+        let named: Option<BTreeSet<&str>> = reachable.map(Iterator::collect);
         let by_name = match &named {
+            // No namespace, because each has the label: such a policy must not reach others.
+            Some(named) if named.is_empty() => json!({ "key": NAME_LABEL, "operator": "DoesNotExist" }),
             Some(named) => namespaces("In", named),
             None => namespaces("NotIn", protected),
         };
@@ -395,6 +414,19 @@ impl Scene<'_> {
     }
 }
 
+/// Judging policies in groups that fail in the same way, each with the name of its entry and its `failurePolicy`.
+fn by_failure<'a>(policies: &[&'a Policy]) -> Vec<(&'static str, &'static str, Vec<&'a Policy>)> {
+    let (refusing, lenient): (Vec<&Policy>, Vec<&Policy>) = policies.iter().partition(|policy| policy.refuses());
+    let (named, others): (Vec<&Policy>, Vec<&Policy>) =
+        refusing.iter().partition(|policy| literal(&[**policy]).is_some());
+    let is_everywhere = !others.is_empty()
+        && shared(&others, |policy| policy.spec.namespace_selector.as_ref()).is_none()
+        && shared(&others, |policy| policy.spec.label_selector.as_ref()).is_none();
+    let (named, others) = if is_everywhere { (Vec::new(), refusing) } else { (named, others) };
+    let groups = [(VALIDATING.entry, "Fail", others), (NAMED_ENTRY, "Fail", named), (IGNORE_ENTRY, "Ignore", lenient)];
+    groups.into_iter().filter(|(.., policies)| !policies.is_empty()).collect()
+}
+
 fn with_failure_policy(mut entry: Value, failure_policy: &str) -> Value {
     entry["failurePolicy"] = json!(failure_policy);
     entry
@@ -405,11 +437,11 @@ fn literal<'a>(policies: &[&'a Policy]) -> Option<BTreeSet<&'a str>> {
     let mut names = BTreeSet::new();
     for policy in policies {
         for name in policy.spec.namespaces.as_ref()? {
-            // An impossible Namespace name is no label value either.
-            if name.contains(['*', '?']) || !is_label_value(name) {
+            if name.contains(['*', '?']) {
                 return None;
             }
-            names.insert(name.as_str());
+            // What is no label value is no name of a Namespace either.
+            names.extend(Some(name.as_str()).filter(|name| is_label_value(name)));
         }
     }
     Some(names)
@@ -599,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_refuse_is_registered_for_validation_and_calls_fail_as_the_strictest_says() {
+    fn whoever_may_refuse_is_registered_for_validation_and_calls_fail_closed_only_where_a_policy_says_so() {
         let demand = json!({ "validations": [{ "expression": "has(object.metadata.labels)" }] });
         let kinds = |policies: &[Arc<Policy>]| {
             let kind = |object: &Value| {
@@ -621,6 +653,46 @@ mod tests {
         assert!(kinds(&[]).is_empty());
         let refused = check(&policy("b", &json!({ "failurePolicy": "Fail" })), &cluster(20)).unwrap_err();
         assert_eq!(refused.code, Code::FailNotSafe);
+    }
+
+    #[test]
+    fn a_policy_with_fail_makes_calls_fail_closed_only_where_it_selects() {
+        let entries = |policies: &[Arc<Policy>]| {
+            let rendered = rendered(22, policies);
+            let webhooks = rendered[1]["webhooks"].as_array().unwrap().clone();
+            let told = |entry: &Value| {
+                let places =
+                    expressions(&entry["namespaceSelector"]).join("; ").replace("kubernetes.io/metadata.name", "");
+                let labels = entry["objectSelector"]["matchLabels"].as_object().map(|labels| json!(labels).to_string());
+                let name = entry["name"].as_str().unwrap().trim_end_matches(".scpol.dev");
+                let (failure, labels) = (&entry["failurePolicy"], labels.unwrap_or_default());
+                format!("{name} {failure} {places} {labels}").replace('"', "")
+            };
+            let revisions: BTreeSet<String> =
+                webhooks.iter().map(|entry| entry["clientConfig"]["service"]["path"].to_string()).collect();
+            assert_eq!(revisions.len(), 1, "every entry shows the revision");
+            webhooks.iter().filter(|entry| entry["name"] != PROBE_ENTRY).map(told).collect::<Vec<_>>()
+        };
+        let everywhere = "NotIn [kube-node-lease,kube-public,kube-system,scpol-system]";
+        let demand = json!([{ "expression": "has(object.metadata.labels)" }]);
+        let platform = policy("platform", &json!({ "validations": demand }));
+        let tenant = policy("tenant", &json!({ "failurePolicy": "Fail", "namespaces": ["shop"] }));
+        let labelled = json!({ "failurePolicy": "Fail", "labelSelector": { "matchLabels": { "tier": "web" } } });
+        let labelled = policy("labelled", &labelled);
+        assert_eq!(entries(from_ref(&platform)), [format!("validate Ignore  {everywhere} ")]);
+        assert_eq!(entries(from_ref(&tenant)), ["validate Fail  In [shop] "]);
+        assert_eq!(
+            entries(&[platform.clone(), tenant.clone()]),
+            ["validate Fail  In [shop] ".to_owned(), format!("validate-ignore Ignore  {everywhere} ")]
+        );
+        assert_eq!(
+            entries(&[platform, tenant, labelled]),
+            [
+                format!("validate Fail  {everywhere} {{tier:web}}"),
+                "validate-named Fail  In [shop] ".to_owned(),
+                format!("validate-ignore Ignore  {everywhere} "),
+            ]
+        );
     }
 
     #[test]
@@ -699,7 +771,8 @@ mod tests {
             [r#""kubernetes.io/metadata.name" "In" ["bank","shop"]"#]
         );
         assert!(selected(at(json!(["shop", "team-*"])))[0].contains("NotIn"));
-        assert!(selected(at(json!(["kube-system"])))[0].contains("NotIn"));
+        let none = [r#""kubernetes.io/metadata.name" "DoesNotExist" null"#];
+        assert_eq!(selected(at(json!(["kube-system"]))), none);
         let both =
             policy("a", &json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "namespaces": ["shop"] }));
         let both = &inject(&[both])["namespaceSelector"];
