@@ -42,6 +42,9 @@ pub(super) struct RunOptions {
     /// else; needs config/rbac/author-webhook. From Kubernetes 1.30 on, config/author-check.yaml does it without the operator
     #[arg(long, env = "SCPOL_AUTHOR_CHECK")]
     author_check: bool,
+    /// How many policies are used, with at most 8 KiB of spec for each on average; later ones are not accepted
+    #[arg(long, value_name = "N", env = "SCPOL_MAX_POLICIES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
+    max_policies: u16,
     /// After how long everything that is watched is read anew, for events that never came (at least 1s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
     resync: Duration,

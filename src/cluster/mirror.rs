@@ -49,6 +49,11 @@ impl<V> Mirror<V> {
         }
     }
 
+    /// Changes the cached value `name`, if there is one.
+    pub fn change(&mut self, name: &str, change: impl FnOnce(&mut V)) {
+        self.known.get_mut(name).map(change);
+    }
+
     /// All cached values, by name.
     pub fn known(&self) -> &BTreeMap<String, V> {
         &self.known

@@ -17,4 +17,5 @@ pub mod pages;
 pub mod policies;
 pub mod proxy;
 pub mod revisions;
+mod room;
 pub mod servers;

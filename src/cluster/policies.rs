@@ -5,6 +5,7 @@ use super::client::{self, why};
 use super::mirror::Mirror;
 use super::object::Object;
 use super::revisions::{self, Splits};
+use super::room::{Measured, Room};
 use crate::api::code::Code;
 use crate::api::condition::condition_in;
 use crate::api::rules::Violation;
@@ -15,6 +16,7 @@ use crate::survival;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use jiff::Timestamp;
+use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::runtime::watcher;
 use kube::{Client, Resource};
@@ -52,6 +54,13 @@ impl Stored {
     pub fn is_programmed(&self) -> bool {
         condition_in(&self.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
     }
+
+    /// Whether the status says that this generation of the policy was accepted.
+    pub(super) fn is_accepted(&self) -> bool {
+        condition_in(&self.status, "Accepted").is_some_and(|accepted| {
+            accepted["status"] == "True" && accepted["observedGeneration"].as_i64() == Some(self.generation)
+        })
+    }
 }
 
 /// All stored policies at one moment.
@@ -65,20 +74,28 @@ pub struct Snapshot {
     pub synced: bool,
 }
 
+/// The settings of [`follow`].
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max_policies: usize,
+    pub resync: Duration,
+    pub are_rollouts_on: bool,
+}
+
 /// Watches the stored policies for ever and publishes a [`Snapshot`] after each change. Lists them all again after each
-/// `resync`. `are_rollouts_on`: whether revisions decide what new workloads get while a rollout goes in steps.
+/// `resync`. `are_rollouts_on`: whether revisions decide what new workloads get while a rollout goes in steps. A policy
+/// without room among `max_policies` is kept as invalid.
 pub async fn follow(
     client: Client,
     site: Arc<Site>,
-    resync: Duration,
-    are_rollouts_on: bool,
+    Limits { max_policies, resync, are_rollouts_on }: Limits,
     snapshots: &watch::Sender<Snapshot>,
     metrics: &Metrics,
     timing: &'static timing::Watch,
 ) {
-    let api = Api::<Object>::all_with(client.clone(), &resource());
+    let policies = Api::<Object>::all_with(client.clone(), &resource());
     let settings = watcher::Config::default().timeout(client::seconds(timing.duration_of_custom_resources));
-    let events = client::watch(&api, &settings, resync, timing);
+    let events = client::watch(&policies, &settings, resync, timing);
     let api = Api::<Object>::namespaced_with(client, &site.operator_namespace, &revisions::resource());
     let settings = watcher::Config::default().labels(&revisions::selector());
     // Asked for nothing before a policy needs it.
@@ -89,14 +106,16 @@ pub async fn follow(
         revisions: Mirror::default(),
         are_revisions_refused: false,
         splits: Splits::new(are_rollouts_on),
+        room: Room::new(max_policies),
     };
+    let read = |value: &Value| guarded(metrics, || Policy::parse(value, &site));
+    let mut is_complete = true;
     loop {
         let is_change = tokio::select! {
+            () = tokio::time::sleep(timing.first_pause), if !is_complete => true,
             event = events.try_next() => match event {
                 Ok(Some(event)) => {
-                    known.stored.apply(&event, |object, kept| {
-                        parse(object, kept, |value| guarded(metrics, || Policy::parse(value, &site)))
-                    });
+                    known.apply(&event, read);
                     !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
                 }
                 Ok(None) => return,
@@ -120,30 +139,35 @@ pub async fn follow(
             },
         };
         if is_change {
-            known.publish(snapshots);
+            is_complete = known.make_room(&policies, read).await;
+            if is_complete {
+                known.publish(snapshots);
+            }
         }
     }
 }
 
 /// What the watches have shown.
 struct Known {
-    stored: Mirror<Stored>,
+    stored: Mirror<Measured>,
     revisions: Mirror<Option<revisions::Stored>>,
     are_revisions_refused: bool,
     splits: Splits,
+    room: Room,
 }
 
 /// Parses `object`. An unchanged spec keeps its old `Arc`.
 fn parse(
     object: &Object,
-    kept: Option<&Stored>,
+    kept: Option<&Measured>,
     read: impl FnOnce(&Value) -> Result<Policy, Vec<Violation>>,
-) -> Stored {
+) -> Measured {
     let mut value = object.value();
     let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
     let uid = object.meta().uid.clone().unwrap_or_default();
+    let size = size(&value);
     let fresh = read(&value).map(Arc::new).map_err(Arc::new);
-    let parsed = match (fresh, kept.map(|kept| &kept.parsed)) {
+    let parsed = match (fresh, kept.map(|kept| &kept.stored.parsed)) {
         (Ok(fresh), Some(Ok(old)))
             if old.uid == fresh.uid && old.generation == fresh.generation && old.spec_hash == fresh.spec_hash =>
         {
@@ -154,7 +178,14 @@ fn parse(
     debug!(policy = object.name(), generation, valid = parsed.is_ok(), "Policy seen");
     let time = |key: &str| value["metadata"]["annotations"][key].as_str().and_then(|text| text.parse().ok());
     let (resumed, restarted) = (time(RESUMED_AT_KEY), time(RESTARTED_AT_KEY));
-    Stored { uid, generation, status: Arc::new(value["status"].take()), resumed, restarted, parsed }
+    let created = value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
+    let stored = Stored { uid, generation, status: Arc::new(value["status"].take()), resumed, restarted, parsed };
+    Measured { stored, created, size }
+}
+
+/// The size of the spec in `value`, in bytes of JSON.
+fn size(value: &Value) -> usize {
+    value["spec"].to_string().len()
 }
 
 /// The result of `read`. A panic costs only this policy: the policy is rejected, with the reason.
@@ -166,9 +197,62 @@ fn guarded(metrics: &Metrics, read: impl FnOnce() -> Result<Policy, Vec<Violatio
 }
 
 impl Known {
+    /// Applies `event`. A list is not parsed beyond what there may be room for.
+    fn apply(&mut self, event: &watcher::Event<Object>, read: impl Fn(&Value) -> Result<Policy, Vec<Violation>>) {
+        if matches!(event, watcher::Event::Init) {
+            self.room.begin();
+        }
+        let is_listed = matches!(event, watcher::Event::InitApply(_));
+        let room = &mut self.room;
+        self.stored.apply(event, |object, kept| {
+            parse(object, kept, |value| {
+                if is_listed && !room.takes(size(value)) { Err(room.refusal().to_vec()) } else { read(value) }
+            })
+        });
+    }
+
+    /// Drops the policies for which there is no room, and reads those that got room. Returns whether all of them could be
+    /// read.
+    async fn make_room(
+        &mut self,
+        policies: &Api<Object>,
+        read: impl Fn(&Value) -> Result<Policy, Vec<Violation>>,
+    ) -> bool {
+        if !self.stored.is_complete() {
+            return true;
+        }
+        let without = self.room.without(self.stored.known());
+        let refusal = self.room.refusal();
+        for name in &without {
+            self.stored.change(name, |policy| policy.stored.parsed = Err(refusal.clone()));
+        }
+        let has_room = |name: &String| !without.contains(name);
+        let unread = self.stored.known().iter().filter(|(name, policy)| policy.is_unread() && has_room(name));
+        for name in unread.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            // A list, because the operator has the right to list policies, and not to get one.
+            let by_name = ListParams::default().fields(&format!("metadata.name={name}"));
+            match client::call(policies.list(&by_name)).await {
+                Ok(found) => {
+                    for object in found {
+                        let event = watcher::Event::Apply(object);
+                        self.stored.apply(&event, |object, kept| parse(object, kept, &read));
+                    }
+                }
+                Err(error) => {
+                    warn!(%error, policy = name, "Cannot read a policy that has room now; trying again");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
     /// Whether the revisions decide what new workloads get.
     fn needs_revisions(&self) -> bool {
-        self.stored.known().values().any(|stored| stored.parsed.as_ref().is_ok_and(|policy| self.splits.decide(policy)))
+        self.stored
+            .known()
+            .values()
+            .any(|policy| policy.stored.parsed.as_ref().is_ok_and(|policy| self.splits.decide(policy)))
     }
 
     /// Publishes a snapshot, unless it would miss what revisions decide.
@@ -181,7 +265,7 @@ impl Known {
             self.revisions.known().iter().filter_map(|(name, stored)| Some((name.clone(), stored.clone()?)));
         let revisions: BTreeMap<String, revisions::Stored> = revisions.collect();
         let splits = &mut self.splits;
-        let stored = self.stored.known().iter().map(|(name, stored)| {
+        let stored = self.stored.known().iter().map(|(name, Measured { stored, .. })| {
             let parsed = stored.parsed.clone().map(|policy| splits.of(&policy, &revisions));
             (name.clone(), Stored { parsed, ..stored.clone() })
         });
@@ -204,7 +288,7 @@ mod tests {
     fn a_policy_whose_reading_panics_is_refused_and_says_why() {
         let object: Object = serde_json::from_str(r#"{"metadata":{"name":"odd","uid":"u","generation":3}}"#).unwrap();
         let metrics = Metrics::new();
-        let stored = parse(&object, None, |_| guarded(&metrics, || panic!("of a test")));
+        let Measured { stored, .. } = parse(&object, None, |_| guarded(&metrics, || panic!("of a test")));
         let violations = stored.parsed.unwrap_err();
         assert_eq!((stored.generation, violations[0].code), (3, Code::Panicked));
         assert_eq!(metrics.panics.get(), 1);

@@ -11,6 +11,7 @@ use sidecar_policy::policy::{Policy, Site};
 crate::tests![
     a_policy_of_a_higher_priority_is_injected_whatever_others_add_by_its_names,
     a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone,
+    policies_beyond_the_limit_are_not_accepted_and_move_none_in_force,
 ];
 
 const DEPLOYMENTS_IN_SHOP: &str = "/apis/apps/v1/namespaces/shop/deployments";
@@ -98,4 +99,21 @@ async fn a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone() -> Res
     ensure!(error.to_string().contains("failed calling webhook \"validate.scpol.dev\""), "{error}");
     request(&world.admin, "POST", &path("pay"), &pod("late")).await?;
     Ok(())
+}
+
+async fn policies_beyond_the_limit_are_not_accepted_and_move_none_in_force() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
+    let _operator = Operator::ready(&world.cluster, &["--max-policies=2"]).await?;
+    for name in ["x", "y"] {
+        world.policy(name, sidecar(name)).await?;
+        in_force(&world.cluster, name).await?;
+    }
+    world.policy("a", sidecar("a")).await?;
+    let told = wait_condition(&world.cluster, "a", "Accepted", "False", "TooManyPolicies").await?;
+    ensure!(told["message"].as_str().is_some_and(|told| told.contains("--max-policies")), "{told}");
+    for name in ["x", "y"] {
+        wait_condition(&world.cluster, name, "Ready", "True", "Programmed").await?;
+    }
+    world.delete_policy("x").await?;
+    in_force(&world.cluster, "a").await
 }

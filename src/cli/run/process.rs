@@ -7,7 +7,7 @@ use crate::capabilities::Capabilities;
 use crate::cli::End;
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
-use crate::cluster::policies::{self, Snapshot};
+use crate::cluster::policies::{self, Limits, Snapshot};
 use crate::cluster::servers::Servers;
 use crate::controller;
 use crate::engine;
@@ -279,11 +279,13 @@ fn follow_policies(
 ) -> watch::Receiver<Snapshot> {
     let (sender, snapshots) = watch::channel(Snapshot::default());
     let (client, site, metrics) = (client.clone(), site.clone(), metrics.clone());
-    let (resync, are_rollouts_on) = (options.resync, options.rollouts > 0);
+    let limits = Limits {
+        max_policies: usize::from(options.max_policies),
+        resync: options.resync,
+        are_rollouts_on: options.rollouts > 0,
+    };
     tokio::spawn(async move {
-        let begin = || {
-            policies::follow(client.clone(), site.clone(), resync, are_rollouts_on, &sender, &metrics, &timing.watch)
-        };
+        let begin = || policies::follow(client.clone(), site.clone(), limits, &sender, &metrics, &timing.watch);
         survival::persist(&metrics, &timing.process, "watching policies", begin).await;
     });
     snapshots

@@ -278,6 +278,8 @@ codes! {
     /// The server rejects the registration of the policy: by another admission plugin, a quota or a size limit. The earlier registration of
     /// this policy and all other policies stay in effect. The operator tries again by itself.
     332 RegistrationRefused "Change the admission plugin or quota that the message names so that it lets objects with the label `app.kubernetes.io/managed-by: scpol` pass, or make the policy smaller.";
+    /// More policies are stored than the operator uses, or larger ones. This one came after those that it uses.
+    335 TooManyPolicies "Delete policies that are not needed, make large ones smaller, or start the operator with a larger `--max-policies`.";
 
     /// The spec asks for a new revision, and no workload has been touched yet.
     400 NewRevision "";
