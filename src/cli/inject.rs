@@ -45,7 +45,7 @@ pub(super) struct InjectOptions {
 
 pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", options.manifests.paths()), ("--policy", &options.policies)])?;
-    let site = options.site.site()?;
+    let site = options.site.site()?.for_files();
     let policies = files::policies(&options.policies, options.manifests.reading(), &site, "--policy")?;
     let files = options.manifests.read()?;
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();

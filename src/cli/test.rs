@@ -332,7 +332,7 @@ fn site(settings: &Settings) -> Result<Site> {
         powers: settings.allow_in_templates.iter().copied().collect(),
         images: settings.allowed_images.clone(),
     };
-    Ok(site)
+    Ok(site.for_files())
 }
 
 /// The only document of a file.

@@ -4,7 +4,7 @@
 //! Deployments take less than a megabyte.
 
 use crate::cluster::object::Object;
-use crate::inject;
+use crate::inject::{self, Presence};
 use crate::policy::checks::{self, Common};
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
 use crate::ranking::{self, Standing};
@@ -16,13 +16,14 @@ use std::sync::Arc;
 /// The state of a stored workload for a policy that matches it, or may match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tally {
-    /// The marker has the current hash.
+    /// The marker has the current hash, and all content is there.
     Injected,
-    /// The marker has another hash.
+    /// The marker has another hash, or other content is in the place of the current one.
     Outdated,
-    /// The workload has no marker.
+    /// The workload has no marker, or a marker with the current hash that lacks content.
     Missed,
-    /// The workload has no marker, because another policy that matches collides and leaves it out.
+    /// The workload has no marker, or a marker that lacks content, because another policy that matches collides and leaves
+    /// it out.
     Collided,
     /// Whether the policy matches is unknown: an expression fails, or the Namespace has not been read.
     Unknown,
@@ -35,11 +36,11 @@ pub type Fate = Vec<(Arc<str>, Tally)>;
 pub struct Counts {
     /// Rows 0-5 and 7 hold.
     pub matched: i64,
-    /// With the current hash.
+    /// See [`Tally::Injected`].
     pub injected: i64,
-    /// With another hash.
+    /// See [`Tally::Outdated`].
     pub outdated: i64,
-    /// Without a marker.
+    /// See [`Tally::Missed`].
     pub missed: i64,
     /// The part of `missed` that is due to a collision.
     pub collided: i64,
@@ -376,7 +377,7 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
     let common = Common::of(workload, site);
     let at_hand = policies.at(workload.namespace());
     let mut matching: Vec<(&Arc<Policy>, Tally)> =
-        at_hand.filter_map(|policy| Some((policy, tally(&common, policy, workload, site)?))).collect();
+        at_hand.filter_map(|policy| Some((policy, tally(&common, policy, policies, workload, site)?))).collect();
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let enforced: Vec<&Arc<Policy>> =
         matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();
@@ -403,13 +404,21 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
         .collect()
 }
 
-fn tally(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
+fn tally(common: &Common, policy: &Policy, policies: &Policies, workload: &Workload, site: &Site) -> Option<Tally> {
     // Most policies do not concern a workload, so the detailed reason is not computed.
     if !policy.injects() || !checks::reaches(policy, workload) {
         return None;
     }
     let workload = &*policy.view(workload);
     match decide_with(common, policy, workload, site) {
+        Verdict::Inject if policy.is_claimed(workload) => {
+            let others = policies.at(workload.namespace()).filter(|other| other.is_enforced());
+            match policy.presence_beside(workload, others) {
+                Presence::Whole => Some(Tally::Injected),
+                Presence::Lacking(_) => Some(Tally::Missed),
+                Presence::Different(_) => Some(Tally::Outdated),
+            }
+        }
         Verdict::Inject if policy.marker(workload).is_some() => Some(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
         Verdict::Skip(Reason { row: 6, .. }) if checks::selects(policy, workload, site) => Some(Tally::Injected),

@@ -8,7 +8,7 @@
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
-use crate::inject::{self, Conflict, Loss, Template};
+use crate::inject::{self, Conflict, Loss, Presence, Template};
 use crate::policy::checks::{self, Common};
 use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, dialect, scope};
 use crate::ranking::{self, Standing};
@@ -172,6 +172,8 @@ impl Decision {
         let workload = decision.view(new.bare);
         decision.leave_out_conflicts(&workload);
         decision.keep(|policy| lost.contains(&policy.name));
+        // Because the plan must extend the markers that are left.
+        decision.planned = None;
         decision
     }
 
@@ -185,6 +187,7 @@ impl Decision {
         for policy in policies.at(workload.namespace()) {
             decision.ask(policy, &policy.view(workload), site, &common);
         }
+        decision.leave_out_injected(workload);
         decision.leave_out_disagreements(workload);
         let workload = decision.view(workload);
         decision.leave_out_conflicts(&workload);
@@ -198,6 +201,19 @@ impl Decision {
     /// `workload` with its pod at the path that the injected policies give.
     fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         self.inject.first().map_or(Cow::Borrowed(workload), |policy| policy.view(workload))
+    }
+
+    /// Row 6 for policies whose content is all there because containers of other matching policies are not the user's own.
+    fn leave_out_injected(&mut self, workload: &Workload) {
+        let claimed: Vec<_> = self.inject.iter().filter(|policy| policy.is_claimed(workload)).cloned().collect();
+        for policy in claimed {
+            let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
+            let others = self.inject.iter().chain(injected.map(|left| &left.policy));
+            if policy.presence_beside(workload, others) == Presence::Whole {
+                self.inject.retain(|other| other.name != policy.name);
+                self.rest.push(Left { outcome: Outcome::Skipped, reason: checks::injected(&policy), policy });
+            }
+        }
     }
 
     /// Fails policies that give different paths for the pod of a custom resource, because at most one can be right.
@@ -371,7 +387,8 @@ impl Decision {
     }
 
     /// Judges the object after every mutation, `stored`. This decision is about `before`: the same object without our
-    /// additions. An injected policy without a marker in `stored` fails. [`Self::refusal`] has the result.
+    /// additions. An injected policy without its marker and its content in `stored` fails. [`Self::refusal`] has the
+    /// result.
     pub fn judge_stored(&mut self, before: &Workload, stored: &Workload) {
         if self.planned.take().is_none() {
             // Planned first, because a conflict of all templates together is the reason to report.
@@ -379,11 +396,16 @@ impl Decision {
             self.plan_anew(before);
         }
         for policy in self.inject.clone() {
-            if policy.marker(stored).is_none_or(|marker| marker.hash != policy.template.hash) {
-                let detail =
-                    "it matches, and comes without the sidecar: the call that injects it failed, or was not made";
-                self.fail(policy, Reason { row: 8, code: Code::SidecarMissing, detail: detail.into() });
-            }
+            let detail = match policy.presence_beside(stored, &self.matching) {
+                Presence::Whole if policy.is_claimed(stored) => continue,
+                Presence::Lacking(missing) | Presence::Different(missing) if policy.is_claimed(stored) => {
+                    format!("it matches, and has the marker without the sidecar: {missing}")
+                }
+                _ => {
+                    "it matches, and comes without the sidecar: the call that injects it failed, or was not made".into()
+                }
+            };
+            self.fail(policy, Reason { row: 8, code: Code::SidecarMissing, detail });
         }
         self.judge(stored, &Patch::default());
     }
@@ -391,9 +413,10 @@ impl Decision {
     fn plan_anew(&mut self, workload: &Workload) -> Patch {
         let (matching, native_sidecars, standard) = (self.matching.clone(), self.native_sidecars, self.standard());
         let matching = templates(&matching, workload, native_sidecars);
+        let plan = if self.update.is_some() { inject::restore } else { inject::plan };
         let plan = |policies: &[Arc<Policy>]| {
             let templates = templates(policies, workload, native_sidecars);
-            inject::plan(workload, &references(&templates), &references(&matching), standard)
+            plan(workload, &references(&templates), &references(&matching), standard)
         };
         if let Ok(patch) = plan(&self.inject) {
             return patch;

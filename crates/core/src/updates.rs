@@ -400,6 +400,86 @@ fn told(object: &Value) -> String {
 // Content
 
 #[test]
+fn a_marker_without_its_content_is_as_good_as_none() {
+    let on_create = json!([{ "group": "apps", "resource": "deployments" }]);
+    for targets in [Value::Null, on_create] {
+        let spec = |template: &Value| {
+            let mut spec = json!({ "template": template, "failurePolicy": "Fail" });
+            if !targets.is_null() {
+                spec["targets"] = targets.clone();
+            }
+            spec
+        };
+        let (of_container, of_variable) = (
+            spec(&template("envoy:1")),
+            spec(&json!({ "env": [{ "name": "A", "value": "1" }], "appContainers": ["a*"] })),
+        );
+        let both = [of_container.clone(), of_variable.clone()];
+        let (app, envoy) = (json!({ "name": "app", "image": "app:1" }), json!({ "name": "envoy", "image": "envoy:1" }));
+        let containers = |object: &Value, containers: &[&Value]| with(object, CONTAINERS, json!(containers));
+        let add = |container: &Value, field: &str, value: Value| {
+            with(&json!({ "c": container }), &format!("/c/{field}"), value)["c"].clone()
+        };
+        let (honest, variables) = (created(&both[..1], &deployment()), created(&[of_variable.clone()], &deployment()));
+        let own = json!(honest.pointer(MARKER).unwrap().as_str().unwrap().replace("/envoy", "/app"));
+        let garbage = json!(honest.pointer(MARKER).unwrap().as_str().unwrap().replace("[\"", "[yes"));
+        let long = format!(",\"{}\"", "x".repeat(300)).repeat(700);
+        let long = json!(honest.pointer(MARKER).unwrap().as_str().unwrap().replace("\"]}", &format!("\"{long}]}}")));
+        let with_a = add(&app, "env", json!([{ "name": "A", "value": "1" }]));
+        for (what, specs, posted, expected) in [
+            ("nothing is there", &both[..1], containers(&honest, &[&app]), "app:1 envoy:1 marked"),
+            (
+                "it lists the user's",
+                &both[..1],
+                with(&containers(&honest, &[&app]), MARKER, own),
+                "app:1 envoy:1 marked",
+            ),
+            ("it is garbage", &both[..1], with(&containers(&honest, &[&app]), MARKER, garbage), "app:1 envoy:1 marked"),
+            ("it is long", &both[..1], with(&containers(&honest, &[&app]), MARKER, long), "app:1 envoy:1 marked"),
+            ("beside another policy", &both[..], containers(&honest, &[&app]), "app:1 envoy:1 marked"),
+            (
+                "other content",
+                &both[..1],
+                containers(&honest, &[&app, &add(&envoy, "image", json!("pause"))]),
+                "refused",
+            ),
+            ("all is there", &both[..1], honest.clone(), "as it was"),
+            (
+                "a webhook has added to it",
+                &both[..1],
+                containers(&honest, &[&app, &add(&envoy, "env", json!([{ "name": "ROLE", "value": "1" }]))]),
+                "as it was",
+            ),
+            ("no variable", &[of_variable.clone()][..], containers(&variables, &[&app]), "app:1 marked"),
+            ("all variables", &[of_variable.clone()][..], variables.clone(), "as it was"),
+            (
+                "a container came later",
+                &[of_variable.clone()][..],
+                containers(&variables, &[&app, &with_a, &envoy]),
+                "as it was",
+            ),
+        ] {
+            let mut posted = posted;
+            if what == "a container came later" {
+                posted = containers(&posted, &[&add(&app, "name", json!("a-later")), &with_a, &envoy]);
+            }
+            let answered = answered(specs, &Value::Null, &posted);
+            let stored = answered.effect.stored;
+            let found = match answered.effect.refused {
+                true => "refused".to_owned(),
+                false if stored == posted => "as it was".to_owned(),
+                false => told(&stored),
+            };
+            assert_eq!(found, expected, "{what}: {stored}");
+            // Again, as for a pod that is made of a template.
+            if found != "refused" {
+                assert_eq!(created(specs, &stored), stored, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_update_gets_back_what_it_would_lose_and_nothing_else() {
     let now = [simple("envoy:2")];
     let (bare, current, outdated) =

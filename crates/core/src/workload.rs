@@ -105,6 +105,11 @@ impl Kind {
         self.resource == "jobs" && self.is_in_table()
     }
 
+    /// True if and only if its pods never end by themselves, because the server rejects other values of `restartPolicy`.
+    pub fn runs_for_ever(&self) -> bool {
+        self.is_in_table() && ["deployments", "statefulsets", "daemonsets"].contains(&self.resource.as_str())
+    }
+
     /// True if and only if `group` serves the resource.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)

@@ -47,6 +47,7 @@ pub(super) async fn run(options: DiffOptions, out: &mut impl Write) -> Result<En
         in_cluster(&options, &versions, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
+        site = site.for_files();
         files::subjects(&options.files, options.reading.reading(), versions.kinds(), namespace)?
     };
     let report = Report::of(&subjects, &versions, &site);

@@ -51,6 +51,7 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         let targets = known.policies.kinds();
         let subjects = files::subjects(&options.files, options.reading.reading(), targets, namespace)?;
+        site = site.for_files();
         Found { subjects, not_starting: Vec::new(), place: None, minor: site.minor }
     };
     let mut reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site, minor)).collect();

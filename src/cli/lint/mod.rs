@@ -43,7 +43,7 @@ pub(super) struct LintOptions {
 
 pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
-    let context = Context { site: options.site.site()? };
+    let context = Context { site: options.site.site()?.for_files() };
     // Faults of one file must not hide those of others.
     let reading = options.recursion.reading(options.strict);
     let (files, mut faults) = source::read_what_can_be(&options.files, reading.walk);

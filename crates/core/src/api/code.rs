@@ -127,7 +127,7 @@ codes! {
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
-    /// A mirror or static pod: the kubelet owns it, nothing can be added.
+    /// A mirror pod, or a static pod in a file: the kubelet owns it, nothing can be added.
     101 MirrorPod "";
     /// The namespace is protected.
     102 NamespaceProtected "Deploy to another namespace. The built-in protection cannot be lifted.";
@@ -137,7 +137,7 @@ codes! {
     104 HostNetwork "Set `spec.hostNetworkPods: Inject` if the sidecar may share the host's network.";
     /// The workload opted out by `scpol.dev/inject`.
     105 OptedOut "Remove the annotation or label, or set `spec.optOut: Denied`.";
-    /// The workload carries the policy's marker with the current hash.
+    /// The workload carries the policy's marker with the current hash, and all of its content.
     106 AlreadyInjected "";
     /// The object is no target of the policy.
     107 TargetNotMatched "";

@@ -10,7 +10,8 @@
 //! - a field that only `actual` has comes from defaulting or admission, and makes no difference. The exception is an
 //!   object that is a choice between its fields: a volume with another source is another volume.
 //!
-//! [`exact`] asks for more: what only `actual` has must be a default of the API server.
+//! [`exact`] asks for more: what only `actual` has must be a default of the API server. [`kept_difference`] asks for less:
+//! what other admission changes in a container makes no difference.
 
 use super::content::Fields;
 use super::defaults;
@@ -42,6 +43,30 @@ pub(crate) fn difference(wanted: &RawObject, actual: &RawObject, fields: Fields)
     compare_fields(wanted, actual, fields, "", Rest::Any)
 }
 
+/// As [`difference`], for an item that was injected before other admission acted on it. These make no difference:
+/// - further variables, ports, mounts and devices, which webhooks add to every container of a pod;
+/// - `imagePullPolicy: Always` (plugin `AlwaysPullImages`);
+/// - other `resources.requests` (Vertical Pod Autoscaler);
+/// - another place that a probe asks (service meshes, `rewriteAppHTTPProbers`).
+pub(crate) fn kept_difference(wanted: &RawObject, actual: &RawObject, fields: Fields) -> Option<Difference> {
+    compare_fields(wanted, actual, fields, "", Rest::Admitted)
+}
+
+/// Whether other admission may set the field `field` of an object that is called `object` to any value.
+pub(crate) fn is_readmitted(object: &str, field: &str) -> bool {
+    let is_probe = || ["livenessProbe", "readinessProbe", "startupProbe"].contains(&object);
+    object == "resources" && field == "requests" || is_probe() && ["httpGet", "tcpSocket", "grpc"].contains(&field)
+}
+
+/// The field that other admission may set to the value [`PULLED`].
+pub(crate) const PULL_POLICY: &str = "imagePullPolicy";
+/// See [`PULL_POLICY`].
+pub(crate) const PULLED: &str = "Always";
+
+/// The most items that other admission adds to a list of a container. A comparison by key takes the API server time with
+/// the square of the length, so a longer list is another one.
+pub(crate) const MAX_ADDED: usize = 64;
+
 /// The first field of `actual`, an item of the list `list`, that is not what the API server makes of `wanted`.
 /// `host_network`: whether the pod is on the network of its host.
 pub(crate) fn exact(
@@ -63,6 +88,8 @@ pub(super) fn mutual_difference(one: &RawObject, other: &RawObject, fields: Fiel
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Any,
+    /// What other admission adds or changes; see [`kept_difference`].
+    Admitted,
     /// What the API server adds by itself.
     Defaults {
         host_network: bool,
@@ -79,6 +106,10 @@ fn compare_fields(
 ) -> Option<Difference> {
     for (field, value) in wanted.iter().filter(|(field, value)| asks(field, value, fields)) {
         let there = actual.get(field).unwrap_or(&Value::Null);
+        let is_pulled = field == PULL_POLICY && there == PULLED;
+        if rest == Rest::Admitted && (is_readmitted(name, field) || is_pulled) {
+            continue;
+        }
         let kind = if is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
         if let Some(difference) = compare_values(value, there, field, kind, rest) {
             return Some(difference.within(Step::Field(field.clone())));
@@ -256,7 +287,9 @@ impl Keyed {
 }
 
 fn compare_lists(wanted: &[Value], actual: &[Value], name: &str, rest: Rest) -> Option<Difference> {
-    let by_key = Keyed::named(name).and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
+    let is_short = actual.len() <= wanted.len() + MAX_ADDED;
+    let keyed = Keyed::named(name).filter(|_| is_short);
+    let by_key = keyed.and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
     match by_key {
         Some((keyed, wanted, actual)) => compare_keyed(&wanted, &actual, keyed, rest),
         None => compare_ordered(wanted, actual, name, rest),
@@ -292,8 +325,10 @@ fn compare_keyed(wanted: &Index<'_>, actual: &Index<'_>, keyed: &Keyed, rest: Re
             return Some(difference.within(Step::Item(key.clone())));
         }
     }
-    if keyed.others == Others::Ignored && rest == Rest::Any {
-        return None;
+    match rest {
+        Rest::Admitted => return None,
+        Rest::Any if keyed.others == Others::Ignored => return None,
+        Rest::Any | Rest::Defaults { .. } => {}
     }
     let other = actual.order.iter().find(|key| !wanted.items.contains_key(*key))?;
     Some(Difference::at(&Value::Null, &Value::Object(actual.items[other].clone())).within(Step::Item(other.clone())))

@@ -145,6 +145,33 @@ impl Template {
         }
     }
 
+    /// The body of `workload` with its `marker` of this template narrowed to what the template adds; none if that is all it
+    /// lists.
+    pub(crate) fn narrowed(&self, workload: &Workload, marker: &Marker) -> Option<Value> {
+        let pod = workload.pod_pointer();
+        let listed = self.as_listed(&pod, marker);
+        let names_default = |entry: &Listed| {
+            entry.split().0 == content::DEFAULT_CONTAINER && matches!(entry.what, What::Entry(_)) && self.goes_before()
+        };
+        let is_ours = |pointer: &String| {
+            Listed::parse(&pod, pointer)
+                .is_some_and(|entry| matches!(entry.what, What::Parent) || listed.adds(&entry) || names_default(&entry))
+        };
+        if marker.added.iter().all(is_ours) {
+            return None;
+        }
+        let added = marker.added.iter().filter(|pointer| is_ours(pointer)).cloned().collect();
+        let narrowed = Marker { added, ..marker.clone() };
+        let mut body = workload.body.clone();
+        body.pointer_mut(&format!("{pod}/metadata/annotations"))?[self.marker_key.as_str()] = narrowed.to_value();
+        Some(body)
+    }
+
+    /// Whether one of its containers goes before the user's.
+    fn goes_before(&self) -> bool {
+        self.position.containers == Place::Before && !self.spec.containers.is_empty()
+    }
+
     /// The index of the item `key` among those that it adds to lists of that kind.
     pub(crate) fn rank(&self, what: What, key: &str) -> Option<usize> {
         match what {

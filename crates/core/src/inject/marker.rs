@@ -1,8 +1,8 @@
 //! The annotation that records our additions to a pod.
 //!
-//! Users can write it, so it proves nothing: we delete and replace nothing because of it. An unreadable marker counts
-//! as none. Only our own spelling of the JSON is readable, because one engine reads markers in CEL, which has no parser
-//! for JSON.
+//! Users can write it, so it proves nothing: it counts only together with the content (see [`super::presence`]), and we
+//! delete and replace nothing because of it. An unreadable marker counts as none. Only our own spelling of the JSON is
+//! readable, because one engine reads markers in CEL, which has no parser for JSON.
 
 use super::Template;
 use crate::api::MARKER_PREFIX;
@@ -81,8 +81,31 @@ fn policies(workload: &Workload) -> impl Iterator<Item = &str> {
     annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(MARKER_PREFIX))
 }
 
+/// The most characters of all markers on a pod together, and so of each. A longer one is unreadable.
+///
+/// A marker has some 70 characters for each addition (`"/spec/template/spec/containers/NAME/env/NAME",`), so this is
+/// room for 900. In CEL, a match against [`pattern`] costs 8.5 for each character, and a call may cost 1 000 000
+/// (`PerCallLimit` in `k8s.io/apiserver/pkg/apis/cel`): a marker of 120 000 characters would fail the expression, and
+/// with it the injection of every policy.
+pub(crate) const MAX_LENGTH: usize = 1 << 16;
+
+/// True if and only if `text` has at most `most` characters.
+pub(crate) fn is_within(text: &str, most: usize) -> bool {
+    text.len() <= most || text.chars().count() <= most
+}
+
+/// True if and only if `value` begins and ends as a marker of the template with that `hash`. Says nothing about the entries
+/// between, because a marker counts only if the content is there.
+pub(super) fn is_current(value: &str, hash: &str) -> bool {
+    let entries = value.strip_prefix(BEGINNING).and_then(|rest| rest.strip_prefix(hash)?.strip_prefix(ADDED));
+    entries.is_some_and(|entries| entries.ends_with(END)) && is_within(value, MAX_LENGTH)
+}
+
 /// The marker in the `value` of an annotation. None if it is unreadable.
 pub(super) fn parse(value: &str) -> Option<Marker> {
+    if !is_within(value, MAX_LENGTH) {
+        return None;
+    }
     let marker: Marker = serde_json::from_str(value).ok()?;
     let is_hash =
         marker.hash.len() == 16 && marker.hash.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
@@ -97,6 +120,8 @@ pub(crate) const BEGINNING: &str = r#"{"v":1,"hash":""#;
 pub(crate) const ADDED: &str = r#"","added":["#;
 /// The text before the list of nulls. It cannot occur in a JSON string, where quotes have backslashes.
 pub(crate) const NULLS: &str = r#"],"nulls":["#;
+/// The end of every marker.
+pub(crate) const END: &str = "]}";
 
 /// A regular expression (RE2, as in CEL) that matches exactly the readable markers. Texts and markers correspond one to
 /// one, down to the escapes of JSON and of its pointers.
@@ -107,14 +132,15 @@ pub(crate) fn pattern() -> String {
     format!("^{beginning}[0-9a-f]{{16}}{added}{pointers}?({nulls}{pointers})?]\\}}$")
 }
 
-/// The names of all containers and init containers in the markers on `workload`. A marker of one of `matching` with
-/// another hash is left out: its content counts as the user's own, before and after the marker is replaced.
+/// The names of all containers and init containers in the markers on `workload`, without the markers of `matching`: they
+/// are replaced, and what only they list is the user's own. None if the markers are longer than [`MAX_LENGTH`] together.
 pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet<String> {
-    let markers = policies(workload).filter_map(|policy| {
-        let is_old =
-            |marker: &Marker| matching.iter().any(|template| template.policy == policy && template.hash != marker.hash);
-        read(workload, policy).filter(|marker| !is_old(marker))
-    });
+    let all = policies(workload).filter_map(|policy| workload.pod_annotation(&key(policy)));
+    if all.map(|value| value.chars().count()).sum::<usize>() > MAX_LENGTH {
+        return HashSet::new();
+    }
+    let others = policies(workload).filter(|policy| matching.iter().all(|template| template.policy != *policy));
+    let markers = others.filter_map(|policy| read(workload, policy));
     let pod = workload.pod_pointer();
     let name = |pointer: &str| {
         let below = pointer.strip_prefix(pod.as_str())?.strip_prefix("/spec/")?;

@@ -16,12 +16,14 @@ mod merge;
 pub(crate) mod needs;
 mod obstacle;
 pub(crate) mod pod;
+pub(crate) mod presence;
 pub(crate) mod references;
 mod undo;
 pub(crate) mod unmet;
 
 pub use loss::{Loss, loss};
 pub use obstacle::Conflict;
+pub use presence::Presence;
 pub(crate) use undo::undo_those;
 pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 
@@ -86,6 +88,11 @@ impl Template {
     /// The marker of its policy on the pod, or pod template, of `workload`. None if it is missing or unreadable.
     pub fn marker(&self, workload: &Workload) -> Option<Marker> {
         marker::parse(workload.pod_annotation(&self.marker_key)?)
+    }
+
+    /// Whether the pod, or pod template, of `workload` has a marker of its policy with its hash. Users can write one.
+    pub(crate) fn is_claimed(&self, workload: &Workload) -> bool {
+        workload.pod_annotation(&self.marker_key).is_some_and(|value| marker::is_current(value, &self.hash))
     }
 
     /// The same template with its containers as native sidecars: init containers with `restartPolicy: Always`. They
@@ -184,7 +191,7 @@ pub fn check(
 ///
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
-///   user's. (The marker of an earlier version of the same policy is ours, and is replaced.)
+///   user's. (A marker of one of the policies is replaced, because users can write it: it lists what this patch adds.)
 /// - Every list has first all `Before` items in the order of `templates`, then the existing items, then all `After`
 ///   items.
 /// - If a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names
@@ -202,6 +209,30 @@ pub fn plan(
     matching: &[&Template],
     standard: Standard,
 ) -> Result<Patch, Conflict> {
+    plan_with(workload, templates, matching, standard, false)
+}
+
+/// As [`plan`], for an object that has lost a part of its content by an update: its current markers still list what is left,
+/// so they are extended.
+///
+/// # Errors
+/// As in [`plan`].
+pub(crate) fn restore(
+    workload: &Workload,
+    templates: &[&Template],
+    matching: &[&Template],
+    standard: Standard,
+) -> Result<Patch, Conflict> {
+    plan_with(workload, templates, matching, standard, true)
+}
+
+fn plan_with(
+    workload: &Workload,
+    templates: &[&Template],
+    matching: &[&Template],
+    standard: Standard,
+    keeps_markers: bool,
+) -> Result<Patch, Conflict> {
     if templates.is_empty() {
         return Ok(Patch::default());
     }
@@ -216,7 +247,7 @@ pub fn plan(
     groups.extend(content_of(&pod, templates));
     groups.extend(entries_of(&pod, templates));
     keep_default_container(&pod, &mut groups);
-    add_markers(&pod, templates, &mut groups);
+    add_markers(&pod, templates, &mut groups, keeps_markers);
     Ok(Patch(merge::operations(&workload.body, groups)))
 }
 
@@ -317,17 +348,18 @@ fn is_among(additions: &[Addition], key: &str) -> bool {
     additions.iter().any(|addition| addition.key == key)
 }
 
-/// Adds the marker annotations of `templates`, whose content is in `groups`. A current marker stays as it is.
-fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>) {
+/// Adds the marker annotations of `templates`, whose content is in `groups`. A current marker stays as it is if nothing is
+/// added; otherwise it is extended if `keeps_markers`, and replaced if not.
+fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>, keeps_markers: bool) {
     let annotations = pod.annotations_pointer();
     let body = &pod.workload.body;
     let created = merge::record_parent(body, &annotations, &annotations);
     let fresh = merge::records(body, groups, templates.len());
     let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, fresh))| {
-        let stored = template.marker(pod.workload).filter(|stored| stored.hash == template.hash);
-        if stored.is_some() && fresh.added.is_empty() {
+        if fresh.added.is_empty() && template.is_claimed(pod.workload) {
             return None;
         }
+        let stored = template.marker(pod.workload).filter(|stored| keeps_markers && stored.hash == template.hash);
         let mut marker = stored.unwrap_or_else(|| Marker { hash: template.hash.clone(), ..created.clone() });
         marker.extend(&fresh);
         Some(Addition { owner, key: template.marker_key.clone(), value: marker.to_value(), place: Place::After })
@@ -420,7 +452,8 @@ mod tests {
         let template = template(r#"{"containers":[{"name":"x"}],"volumes":[{"name":"v"}]}"#);
         let kind = Kind::find("", "pods").unwrap();
         let inject = |mut body: Value| {
-            let patch = plan(&Workload::new(kind, body.clone()), &[&template], &[&template], Standard::NEWEST).unwrap();
+            let patch =
+                restore(&Workload::new(kind, body.clone()), &[&template], &[&template], Standard::NEWEST).unwrap();
             json_patch::patch(&mut body, &patch).unwrap();
             body
         };

@@ -141,9 +141,12 @@ fn bypassed(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason>
     Some(Reason { row: 0, code: Code::Bypassed, detail })
 }
 
-fn mirror_pod(workload: &Workload, _: &Site) -> Option<Reason> {
+/// Every user of a server may write both annotations. A mirror pod that is none never runs: the kubelet deletes it. The
+/// source changes nothing for a pod of a server, so it counts only in files.
+fn mirror_pod(workload: &Workload, site: &Site) -> Option<Reason> {
     let is_mirror = || workload.annotation("kubernetes.io/config.mirror").is_some();
-    let is_static = || workload.annotation("kubernetes.io/config.source").is_some_and(|source| source != "api");
+    let is_file = |source: &str| site.reads_files && source != "api";
+    let is_static = || workload.annotation("kubernetes.io/config.source").is_some_and(is_file);
     let is_the_kubelets = workload.kind.resource == "pods" && (is_mirror() || is_static());
     is_the_kubelets.then(|| Reason { row: 1, code: Code::MirrorPod, detail: "the kubelet owns this pod".into() })
 }
@@ -182,9 +185,12 @@ fn opted_out(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> 
     reason(5, Code::OptedOut, format!("`{INJECT_KEY}: {said}` on the workload or its pod template"))
 }
 
+/// The most characters of a value of `scpol.dev/inject`: the names of 64 policies. A longer one says nothing.
+pub(crate) const MAX_SAID: usize = 4096;
+
 /// The value of `scpol.dev/inject` that keeps `policy` out of `workload`, whether or not the policy honours it.
 pub fn refusal<'a>(policy: &Policy, workload: &'a Workload) -> Option<&'a str> {
-    said(workload).find(|value| {
+    said(workload).filter(|value| marker::is_within(value, MAX_SAID)).find(|value| {
         let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
         // An empty value is no opt-out, because it names nothing; an event reports it.
         names.peek().is_some() && *value != "true" && !names.any(|name| name == policy.name)
@@ -200,11 +206,17 @@ pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
     own.into_iter().chain(of_template.flatten()).flatten()
 }
 
-/// The faults in `scpol.dev/inject` on `workload`: empty values, and names that are not in `known`, the names of all
+/// The faults in `scpol.dev/inject` on `workload`: values that are empty or too long, and names that are not in `known`, the names of all
 /// policies.
 pub fn odd_values<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<String> {
     let mut odd = Vec::new();
     for value in said(workload).filter(|value| !matches!(*value, "true" | "false")) {
+        if !marker::is_within(value, MAX_SAID) {
+            odd.push(format!(
+                "`{INJECT_KEY}` has more than {MAX_SAID} characters, and says nothing: name fewer policies"
+            ));
+            continue;
+        }
         let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
         if names.peek().is_none() {
             odd.push(format!(
@@ -229,12 +241,18 @@ fn meant(word: &str) -> Option<&'static str> {
     }
 }
 
+/// The content decides, because every user may write a marker.
 fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
-    let marker = policy.template.marker(workload)?;
-    if marker.hash == policy.template.hash {
-        return reason(6, Code::AlreadyInjected, format!("the marker has the current hash {}", marker.hash));
+    if !policy.is_injected(workload) {
+        return None;
     }
-    None
+    Some(Verdict::Skip(injected(policy)))
+}
+
+/// The reason of row 6.
+pub(crate) fn injected(policy: &Policy) -> Reason {
+    let detail = format!("the marker has the current hash {}", policy.template.hash);
+    Reason { row: 6, code: Code::AlreadyInjected, detail }
 }
 
 fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {

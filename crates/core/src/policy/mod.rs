@@ -15,7 +15,8 @@ use crate::api::trust::Trust;
 use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::capabilities::Capabilities;
 use crate::inject::marker::Marker;
-use crate::inject::{self, Loss, Template};
+use crate::inject::presence::{Forms, presence, presence_of_items};
+use crate::inject::{self, Loss, Presence, Template};
 use crate::revision::Content;
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
@@ -46,6 +47,9 @@ pub struct Site {
     pub trust: Trust,
     /// The minor version of Kubernetes 1: of the server, or the one that files are meant for. None stands for the newest.
     pub minor: Option<u32>,
+    /// Whether workloads come from files. A kubelet marks its static pods by `kubernetes.io/config.source`, and every user
+    /// of a server may write that annotation.
+    pub reads_files: bool,
 }
 
 impl Site {
@@ -64,6 +68,7 @@ impl Site {
             native_sidecars: false,
             trust: Trust::default(),
             minor: None,
+            reads_files: false,
         }
     }
 
@@ -71,6 +76,12 @@ impl Site {
     #[must_use]
     pub fn on(&self, server: &Capabilities) -> Self {
         Self { native_sidecars: server.native_sidecars, minor: server.known_minor(), ..self.clone() }
+    }
+
+    /// The same site for workloads from files.
+    #[must_use]
+    pub fn for_files(&self) -> Self {
+        Self { reads_files: true, ..self.clone() }
     }
 
     /// True if and only if `initializer` is a name that we may remove from an object: under `scpol.dev`, or given by a
@@ -314,6 +325,46 @@ impl Policy {
     /// The policy's marker on `workload`; none if missing or unreadable.
     pub fn marker(&self, workload: &Workload) -> Option<Marker> {
         self.template.marker(&self.view(workload))
+    }
+
+    /// Whether `workload` has the policy's marker with the current hash. Users can write it: see [`Self::presence`].
+    pub fn is_claimed(&self, workload: &Workload) -> bool {
+        self.template.is_claimed(&self.view(workload))
+    }
+
+    /// How much of the policy's content `workload` has.
+    pub fn presence(&self, workload: &Workload) -> Presence {
+        self.presence_beside(workload, [])
+    }
+
+    /// The same where `others` match, too: containers that they name are not the user's own.
+    pub fn presence_beside<'a>(
+        &self,
+        workload: &Workload,
+        others: impl IntoIterator<Item = &'a Arc<Policy>>,
+    ) -> Presence {
+        let others: Vec<&Template> = others.into_iter().map(|other| &other.template).collect();
+        presence(&self.view(workload), &self.template, self.forms(&workload.kind), &others)
+    }
+
+    /// The same without additions to the user's containers, which depend on the other policies.
+    pub fn presence_of_items(&self, workload: &Workload) -> Presence {
+        presence_of_items(&self.view(workload), &self.template, self.forms(&workload.kind))
+    }
+
+    /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.
+    pub fn is_injected(&self, workload: &Workload) -> bool {
+        self.is_claimed(workload) && self.presence(workload) == Presence::Whole
+    }
+
+    /// The forms in which its containers may be in workloads of `kind`. A pod may have been injected by a server with other
+    /// abilities.
+    pub(crate) fn forms(&self, kind: &Kind) -> Forms {
+        match self.spec.native_sidecars {
+            NativeSidecars::Never => Forms { plain: true, native: false },
+            NativeSidecars::Always => Forms { plain: false, native: true },
+            NativeSidecars::ForJobs => Forms { plain: true, native: !kind.runs_for_ever() },
+        }
     }
 
     /// The paths that this policy and `other` give for the pod of `kind`, if both target it and the paths differ.

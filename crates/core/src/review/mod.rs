@@ -33,6 +33,7 @@ use json_patch::Patch;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -607,14 +608,21 @@ fn validate<'a>(
     judged(response, stored, decision)
 }
 
-/// `stored` without what `policies` have added in its current form; none if there is nothing of it.
+/// `stored` without what `policies` have added in its current form; none if there is nothing of it. A marker takes away
+/// only what its policy adds: otherwise it could hide content of the user's from selectors and expressions.
 fn without_ours(stored: &Workload, policies: &Policies) -> Option<Workload> {
-    let is_ours = |policy: &&Arc<Policy>| {
-        policy.kinds.contains(&stored.kind)
-            && policy.marker(stored).is_some_and(|marker| marker.hash == policy.template.hash)
-    };
-    let ours: Vec<String> = policies.at(stored.namespace()).filter(is_ours).map(|policy| policy.name.clone()).collect();
-    let undone = (!ours.is_empty()).then(|| undo_anywhere(stored, &ours)).flatten();
+    let is_ours = |policy: &&Arc<Policy>| policy.kinds.contains(&stored.kind) && policy.is_injected(stored);
+    let ours: Vec<&Arc<Policy>> = policies.at(stored.namespace()).filter(is_ours).collect();
+    let mut stored = Cow::Borrowed(stored);
+    for policy in &ours {
+        let view = policy.view(&stored);
+        let narrowed = policy.template.marker(&view).and_then(|marker| policy.template.narrowed(&view, &marker));
+        if let Some(body) = narrowed {
+            stored = Cow::Owned(stored.with_body(body));
+        }
+    }
+    let names: Vec<String> = ours.into_iter().map(|policy| policy.name.clone()).collect();
+    let undone = (!names.is_empty()).then(|| undo_anywhere(&stored, &names)).flatten();
     undone.map(|undone| stored.with_body(undone.body))
 }
 

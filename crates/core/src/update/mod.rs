@@ -26,7 +26,7 @@ use crate::api::pod_security::Standard;
 use crate::decision::{Decision, delivery};
 use crate::inject::listed::{self, Listed, What};
 use crate::inject::marker::Marker;
-use crate::inject::{self, Cause as Stays, Leftover, Template, undo_those};
+use crate::inject::{self, Cause as Stays, Leftover, Presence, Template, undo_those};
 use crate::policy::{Policies, Policy, Reason, Site};
 use crate::revision::Revision;
 use crate::workload::Workload;
@@ -124,8 +124,9 @@ pub struct Change {
 /// What `workload` carries of `policy`, by the policy's marker.
 ///
 /// # Guarantees
-/// The answer is [`Carries::This`] only if the listed items are in the lists and in the order in which the policy delivers
-/// them, and none is on the wrong side of all of the user's items. Their content does not matter.
+/// The answer is [`Carries::This`] only if no item of the content is missing, the listed items are in the lists and in the
+/// order in which the policy delivers them, and none is on the wrong side of all of the user's items. An item that was
+/// edited is there: a rollout leaves it as it is.
 pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
     let workload = &*policy.view(workload);
     let Some(marker) = policy.template.marker(workload) else {
@@ -135,7 +136,12 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
         let delivered = delivery(policy, workload, site.native_sidecars);
         delivered.is_ok_and(|template| order::is_in_place(workload, &template, &marker))
     };
-    if marker.hash == policy.template.hash && is_in_place() { Carries::This } else { Carries::Other(marker.hash) }
+    let is_there = || !matches!(policy.presence_of_items(workload), Presence::Lacking(_));
+    if marker.hash == policy.template.hash && is_in_place() && is_there() {
+        Carries::This
+    } else {
+        Carries::Other(marker.hash)
+    }
 }
 
 /// The change that brings the pod template of `workload` to the content of `to`. `from` are the known revisions. Several of

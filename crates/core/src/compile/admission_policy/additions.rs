@@ -10,6 +10,7 @@ use super::cel::{all, any, list_of, literal, not, quoted};
 use super::delivery::Delivery;
 use super::loss;
 use super::own::{self, Own, OwnList};
+use super::presence;
 use super::variables::Variables;
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::inject::content::{CONTAINERS, DEFAULT_CONTAINER, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
@@ -57,8 +58,16 @@ impl Additions<'_> {
         }
         for at in 0..self.templates.len() {
             let marker = self.marker(at, variables);
-            let marker = variables.short("marker", marker);
-            fixed.push((self.templates[at].fits.clone(), self.add_marker(at, &marker)));
+            let (marker, is_new) = match self.access.fresh {
+                // A fresh workload gets something, so the marker lists it.
+                Some(_) => (variables.short("marker", marker), "true".to_owned()),
+                None => {
+                    let marker = variables.define("marker", &marker);
+                    let is_new = self.replaces_marker(at, &marker, variables);
+                    (marker, is_new)
+                }
+            };
+            fixed.push((all(&[self.templates[at].fits.clone(), is_new]), self.add_marker(at, &marker)));
         }
         if dynamic.is_empty() {
             return Ok(list_of(&fixed));
@@ -335,6 +344,19 @@ impl Additions<'_> {
             }
             _ => add(&self.path(&format!("/metadata/annotations/{}", escaped(key))), marker),
         }
+    }
+
+    /// The condition that the text `marker` replaces the marker of the template at `at`: not if it lists nothing and the
+    /// workload has a current one.
+    fn replaces_marker(&self, at: usize, marker: &str, variables: &mut Variables) -> String {
+        let Delivery { policy, template, .. } = &self.templates[at].delivery;
+        let annotations = self.access.entries("annotations", variables);
+        let (key, nothing) = (quoted(&template.marker_key), Record::default().text(&template.hash, None));
+        let value = format!("{annotations}[{key}]");
+        let is_text =
+            if self.access.shape == Shape::Free { format!(" && type({value}) == string") } else { String::new() };
+        let is_current = presence::is_current(policy, &value);
+        format!("!({marker} == {nothing} && {key} in {annotations}{is_text} && {is_current})")
     }
 
     /// The marker of the template at `at`, as text.

@@ -38,7 +38,7 @@ impl Ends {
     fn of(kind: &Kind) -> Self {
         match kind.resource.as_str() {
             _ if !kind.is_in_table() => Self::AsItSays,
-            "deployments" | "statefulsets" | "daemonsets" => Self::Never,
+            _ if kind.runs_for_ever() => Self::Never,
             "jobs" | "cronjobs" => Self::Always,
             _ => Self::AsItSays,
         }

@@ -16,13 +16,20 @@ type Text = Result<String, Inexpressible>;
 #[derive(Clone, Copy)]
 pub(super) struct Comparison<'a> {
     access: &'a Access,
+    /// Whether what other admission changes makes no difference, as in [`equal::kept_difference`].
+    is_after_admission: bool,
     /// The number of macro variables around it. Each needs its own name.
     depth: usize,
 }
 
 impl<'a> Comparison<'a> {
     pub(super) fn new(access: &'a Access) -> Self {
-        Self { access, depth: 0 }
+        Self { access, is_after_admission: false, depth: 0 }
+    }
+
+    /// Comparisons with items that were injected before other admission acted on them.
+    pub(super) fn after_admission(access: &'a Access) -> Self {
+        Self { is_after_admission: true, ..Self::new(access) }
     }
 
     fn deeper(self) -> Self {
@@ -33,6 +40,9 @@ impl<'a> Comparison<'a> {
     pub(super) fn fields(self, wanted: &RawObject, actual: &str, fields: Fields, name: &str) -> Text {
         let mut terms = Vec::new();
         for (field, value) in wanted.iter().filter(|(field, value)| equal::asks(field, value, fields)) {
+            if self.is_after_admission && equal::is_readmitted(name, field) {
+                continue;
+            }
             let kind = if equal::is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
             terms.push(self.field(value, actual, field, kind)?);
         }
@@ -48,7 +58,10 @@ impl<'a> Comparison<'a> {
     fn field(self, wanted: &Value, of: &str, field: &str, kind: Kind) -> Text {
         let absent = equal::compare(wanted, &Value::Null, field, kind).is_none();
         let (actual, variable) = (optional(of, field), format!("v{}", self.depth));
-        let equal = self.deeper().value(wanted, &variable, field, kind)?;
+        let mut equal = self.deeper().value(wanted, &variable, field, kind)?;
+        if self.is_after_admission && field == equal::PULL_POLICY {
+            equal = format!("({equal} || {variable} == {})", quoted(equal::PULLED));
+        }
         Ok(format!("{actual}.optMap({variable}, {equal}).orValue({absent})"))
     }
 
@@ -89,7 +102,8 @@ impl<'a> Comparison<'a> {
         let keyed = Keyed::named(name).filter(|keyed| can_be_told_apart(wanted, keyed));
         let Some(keyed) = keyed else { return Ok(ordered) };
         let equal = self.keyed(wanted, actual, keyed)?;
-        Ok(format!("({} ? {equal} : {ordered})", self.are_told_apart(actual, keyed)))
+        let is_short = format!("size({actual}) <= {}", wanted.len() + equal::MAX_ADDED);
+        Ok(format!("({is_short} && {} ? {equal} : {ordered})", self.are_told_apart(actual, keyed)))
     }
 
     fn ordered(self, wanted: &[Value], actual: &str, name: &str) -> Text {
@@ -102,7 +116,7 @@ impl<'a> Comparison<'a> {
 
     fn keyed(self, wanted: &[Value], actual: &str, keyed: &Keyed) -> Text {
         let mut terms = Vec::new();
-        if keyed.others == Others::Differ {
+        if keyed.others == Others::Differ && !self.is_after_admission {
             // Each item exists once, and so does each wanted item, so equal sizes exclude other items.
             terms.push(format!("size({actual}) == {}", wanted.len()));
         }
@@ -199,15 +213,18 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn holds(wanted: &RawObject, actual: &Value, fields: Fields) -> bool {
+    fn holds(wanted: &RawObject, actual: &Value, fields: Fields, is_after_admission: bool) -> bool {
         let kind = Resource::at("example.org", "rollouts", Some(vec!["spec".into()]));
         let access = Access::of(&kind, &mut crate::compile::admission_policy::variables::Variables::default());
-        let source = Comparison::new(&access).fields(wanted, "object", fields, "").unwrap();
+        let comparison = Comparison { is_after_admission, ..Comparison::new(&access) };
+        let source = comparison.fields(wanted, "object", fields, "").unwrap();
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
             .unwrap_or_else(|error| panic!("{error}\n{source}"));
         let variables = Variables { object: actual, namespace: None };
         expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
     }
+
+    type Compare = fn(&RawObject, &RawObject, Fields) -> Option<equal::Difference>;
 
     /// Values of which many are equal and few are identical.
     fn value() -> impl Strategy<Value = Value> {
@@ -240,6 +257,10 @@ mod tests {
                 "protocol",
                 "containerPort",
                 "limits",
+                "requests",
+                "imagePullPolicy",
+                "livenessProbe",
+                "httpGet",
                 "cpu",
                 "volumeMounts",
                 "mountPath",
@@ -269,7 +290,7 @@ mod tests {
         let mounts = item("mountPath", vec![json!("/a"), json!("/b")]);
         (value(), env, ports, mounts).prop_map(|(rest, env, ports, mounts)| {
             let mut object =
-                json!({"env": env, "ports": ports, "volumeMounts": mounts, "resources": {"limits": rest}, "x": rest});
+                json!({"env": env, "ports": ports, "volumeMounts": mounts, "resources": {"limits": rest, "requests": rest}, "x": rest});
             object.as_object_mut().unwrap().clone()
         })
     }
@@ -297,7 +318,7 @@ mod tests {
             let (wanted, actual) = (with(wanted.clone()), with(actual.clone()));
             let wanted = wanted.as_object().unwrap();
             let expected = equal::difference(wanted, actual.as_object().unwrap(), Fields::Open).is_none();
-            assert_eq!(holds(wanted, &actual, Fields::Open), expected, "{wanted:?} {actual}");
+            assert_eq!(holds(wanted, &actual, Fields::Open, false), expected, "{wanted:?} {actual}");
         }
     }
 
@@ -308,8 +329,11 @@ mod tests {
         fn it_is_the_comparison_that_is_made_elsewhere(wanted in object(), other in object(), pick in 0_usize..100) {
             for actual in [wanted.clone(), near(&wanted, &other, pick), other] {
                 for fields in [Fields::Open, Fields::Closed] {
-                    let expected = equal::difference(&wanted, &actual, fields).is_none();
-                    prop_assert_eq!(holds(&wanted, &Value::Object(actual.clone()), fields), expected, "{:?} {:?}", wanted, actual);
+                    for (compare, is_after_admission) in [(equal::difference as Compare, false), (equal::kept_difference, true)] {
+                        let expected = compare(&wanted, &actual, fields).is_none();
+                        let found = holds(&wanted, &Value::Object(actual.clone()), fields, is_after_admission);
+                        prop_assert_eq!(found, expected, "{:?} {:?}", wanted, actual);
+                    }
                 }
             }
         }

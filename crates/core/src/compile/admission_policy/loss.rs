@@ -26,15 +26,18 @@ pub(super) fn marker_of(policy: &Policy, access: &Access, variables: &mut Variab
             (format!("{}[?{key}].orValue(\"\")", access.entries("annotations", variables)), "type(v) == string && ")
         }
     };
-    let marker = format!("[{value}].map(v, {is_text}v.matches({pattern}) ? string(v) : \"\")[0]");
+    // The length first, because a match costs more than all else.
+    let most = marker::MAX_LENGTH;
+    let marker = format!("[{value}].map(v, {is_text}size(v) <= {most} && v.matches({pattern}) ? string(v) : \"\")[0]");
     variables.define("marker_of", &marker)
 }
 
-/// The marker of `policy` on the pod as text, if it has the current hash; otherwise empty.
+/// For an update, the marker of `policy` on the pod as text, if it has the current hash; otherwise empty. On a create, a
+/// marker without the content is replaced.
 pub(super) fn kept(policy: &Policy, access: &Access, variables: &mut Variables) -> String {
     let marker = marker_of(policy, access, variables);
     let current = quoted(&format!("{}{}", marker::BEGINNING, policy.template.hash));
-    variables.define("kept", &format!("{marker}.startsWith({current}) ? {marker} : \"\""))
+    variables.define("kept", &format!("{UPDATE} && {marker}.startsWith({current}) ? {marker} : \"\""))
 }
 
 /// The condition that an update loses additions of `policy`. `old` and `new` are the two objects.

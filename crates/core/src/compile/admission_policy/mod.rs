@@ -19,7 +19,7 @@
 //! # Files
 //! - [`render`]: all objects of one resource. [`validating`]: those that reject. [`objects`]: what both kinds share.
 //! - [`loss`]: what an update takes away. [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
-//! - [`additions`]: the patch and the markers. [`fresh`]: the same for a workload without any of the added content. [`own`]: the user's own containers.
+//! - [`additions`]: the patch and the markers. [`fresh`]: the same for a workload without any of the added content. [`own`]: the user's own containers. [`presence`]: what a marker claims.
 //! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
@@ -36,6 +36,7 @@ mod loss;
 mod needs;
 mod objects;
 mod own;
+mod presence;
 mod render;
 mod rows;
 mod validating;

@@ -92,26 +92,27 @@ fn ours(deliveries: &[Delivery<'_>], variables: &mut Variables) -> String {
     }
 }
 
-/// The lists of pointers in all valid markers. Each pointer has a comma before it.
+/// The lists of pointers in all readable markers, without those of matching policies, which are replaced. Each pointer has a
+/// comma before it.
 fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variables) -> String {
     let annotations = access.entries("annotations", variables);
     let mut terms = vec![format!("k.startsWith({})", quoted(MARKER_PREFIX))];
     if access.shape == Shape::Free {
         terms.push("type(v) == string".to_owned());
     }
-    // The marker of a matching policy has another hash, because otherwise the policy would not match; but after an update
-    // that took content away.
+    let of_any = terms.len();
     let mut seen = BTreeSet::new();
     for delivery in deliveries.iter().filter(|delivery| seen.insert((&delivery.policy.name, &delivery.matches))) {
-        let is_its = format!("k == {}", quoted(&delivery.template.marker_key));
-        let is_old = delivery.kept.as_ref().map(|kept| format!("{kept} == \"\""));
-        let is_earlier = [is_its, delivery.matches.clone()].into_iter().chain(is_old).collect::<Vec<_>>();
-        terms.push(format!("!({})", is_earlier.join(" && ")));
+        terms.push(format!("!(k == {} && {})", quoted(&delivery.template.marker_key), delivery.matches));
     }
     terms.push(format!("v.matches({})", quoted(&marker::pattern())));
     let start = marker::BEGINNING.len() + 16 + marker::ADDED.len();
     let pointers = format!("\",\" + string(v).substring({start}).split({})[0]", quoted(marker::NULLS));
-    variables.define("marked", &format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms)))
+    let listed = format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms));
+    // The length first, because a match costs more than all else.
+    let sizes = format!("{annotations}.transformList(k, v, {}, size(v))", all(&terms[..of_any]));
+    let is_short = format!("([0] + {sizes}).sum() <= {}", marker::MAX_LENGTH);
+    variables.define("marked", &format!("{is_short} ? {listed} : [\"\"].filter(n, false)"))
 }
 
 /// The condition that a marker lists the container `name`.

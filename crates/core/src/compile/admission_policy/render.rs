@@ -65,7 +65,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     let access = Access::of(own_kind, &mut variables);
     let is_updating = act_on_updates(policies, kind);
     let old = is_updating.then(|| Access::at(OLD, own_kind, &mut variables));
-    let rows = Rows { access: &access, kind, old: old.as_ref() };
+    let rows = Rows { access: &access, kind, policies, old: old.as_ref() };
     let (mut matches, mut restores, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     // The conditions that are checked once, before all others.
     let mut first = rows::is_ordinary(kind);
@@ -123,7 +123,7 @@ pub fn left_out(kind: &Kind, policies: &[Arc<Policy>]) -> Option<Value> {
     let is_updating = act_on_updates(&injecting, kind);
     let kind = kind_of(kind, &injecting);
     let [access, old] = ["object", OLD].map(|root| Access::at(root, kind, &mut Variables::default()));
-    let rows = Rows { access: &access, kind, old: is_updating.then_some(&old) };
+    let rows = Rows { access: &access, kind, policies: &injecting, old: is_updating.then_some(&old) };
     let expression = rows::is_left(&rows, &injecting)?;
     Some(json!([{ "name": "left-out", "expression": expression }]))
 }
@@ -149,7 +149,7 @@ fn agree_on_the_pod(kind: &Kind, policies: &[&Policy]) -> Result<(), Unavailable
 /// Rows 4 to 7; a loss instead of row 6 for updates.
 fn does_match(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<Vec<Term>, Inexpressible> {
     let mut terms = rows.is_open(policy, variables);
-    terms.push(rows.is_due(policy, variables));
+    terms.push(rows.is_due(policy, variables)?);
     terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
     Ok(terms)
 }

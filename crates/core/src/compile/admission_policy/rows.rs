@@ -7,12 +7,12 @@ use super::access::{Access, Shape};
 use super::cel::{all, any, list, matches_one, not, optional, quoted};
 use super::expressions;
 use super::loss::{self, UPDATE};
+use super::presence;
 use super::variables::Variables;
 use crate::api::INJECT_KEY;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, Target};
-use crate::inject::marker;
 use crate::naming::PROBE;
-use crate::policy::checks::NAME_LABEL;
+use crate::policy::checks::{MAX_SAID, NAME_LABEL};
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -36,9 +36,16 @@ pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> 
 /// The condition that one of `policies` may select the workload and has not been injected, for an API server that calls a
 /// webhook. It uses neither variables nor the Namespace. None if the expression is too long.
 pub(super) fn is_left(rows: &Rows<'_>, policies: &[&Policy]) -> Option<String> {
-    let one = any(&policies.iter().map(|policy| all(&rows.left_by(policy))).collect::<Vec<_>>());
-    let one = all(&[every(is_ordinary(rows.kind)), one]);
-    (one.len() <= MAX_CONDITION).then_some(one)
+    let of_all = |left_by: &dyn Fn(&Policy) -> Vec<String>| {
+        let one = any(&policies.iter().map(|policy| all(&left_by(policy))).collect::<Vec<_>>());
+        all(&[every(is_ordinary(rows.kind)), one])
+    };
+    let is_typed = rows.access.shape == Shape::Typed;
+    let whole = |policy: &Policy| if is_typed { presence::has_names(policy, rows) } else { "true".to_owned() };
+    let is_short = |condition: &String| condition.len() <= MAX_CONDITION;
+    let by_names = of_all(&|policy| rows.left_by(policy, &whole(policy)));
+    // A marker alone is better than no condition, because then nothing would be injected there.
+    Some(by_names).filter(is_short).or_else(|| Some(of_all(&|policy| rows.left_by(policy, "true"))).filter(is_short))
 }
 
 /// A condition on a workload.
@@ -76,8 +83,7 @@ pub(super) fn is_ordinary(kind: &Kind) -> Vec<Term> {
         return Vec::new();
     }
     let mirror = format!("!(\"kubernetes.io/config.mirror\" in {ANNOTATIONS})");
-    let source = format!("{ANNOTATIONS}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
-    [mirror, source].map(|term| Term::OfMap(ANNOTATIONS, term)).into()
+    vec![Term::OfMap(ANNOTATIONS, mirror)]
 }
 
 /// Row 2: the condition that the object is in a protected namespace, where nothing is injected.
@@ -101,6 +107,8 @@ pub(super) fn is_probe() -> String {
 pub(super) struct Rows<'a> {
     pub(super) access: &'a Access,
     pub(super) kind: &'a Kind,
+    /// All policies with a template for the resource.
+    pub(super) policies: &'a [&'a Policy],
     /// The old object of an update. None if updates are not matched, because no policy acts on them.
     pub(super) old: Option<&'a Access>,
 }
@@ -125,7 +133,10 @@ impl Rows<'_> {
             let name = quoted(&policy.name);
             let refuses = |value: &str| {
                 let words = format!("{value}.split(\",\").map(w, w.trim())");
-                format!("{value} != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words})")
+                // The length first, because a split costs more than all else.
+                format!(
+                    "size({value}) <= {MAX_SAID} && {value} != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words})"
+                )
             };
             for (field, map) in [("annotations", ANNOTATIONS), ("labels", LABELS)] {
                 terms.push(Term::OfMap(map, not(&entry(map, &quoted(INJECT_KEY), refuses))));
@@ -153,11 +164,19 @@ impl Rows<'_> {
         }
     }
 
-    /// Row 6: true where the pod has no marker of `policy` with the current hash.
-    pub(super) fn is_unmarked(&self, policy: &Policy, variables: &mut Variables) -> Term {
-        let (key, current) = (quoted(&policy.template.marker_key), current_marker(policy));
-        let is_ours =
-            |value: &str| format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
+    /// Row 6: true where the pod has no marker of `policy` with the current hash, or lacks content of it.
+    ///
+    /// # Errors
+    /// If the template cannot be compared in CEL.
+    pub(super) fn is_missing(&self, policy: &Policy, variables: &mut Variables) -> Result<Term, Inexpressible> {
+        let whole = presence::is_whole(policy, self, variables)?;
+        Ok(self.without_marker(policy, &variables.short("is_whole", whole), variables))
+    }
+
+    /// True where the pod has no marker of `policy` with the current hash, or `whole` is false.
+    fn without_marker(&self, policy: &Policy, whole: &str, variables: &mut Variables) -> Term {
+        let key = quoted(&policy.template.marker_key);
+        let is_ours = |value: &str| all(&[presence::is_current(policy, value), whole.to_owned()]);
         match self.access.shape {
             Shape::Typed if self.access.is_pod => Term::OfMap(ANNOTATIONS, not(&entry(ANNOTATIONS, &key, is_ours))),
             Shape::Typed => {
@@ -174,10 +193,13 @@ impl Rows<'_> {
     }
 
     /// Row 6; for an update, true also where it takes away additions of `policy`.
-    pub(super) fn is_due(&self, policy: &Policy, variables: &mut Variables) -> Term {
-        let unmarked = self.is_unmarked(policy, variables);
-        let Some(lost) = self.is_lost(policy, variables) else { return unmarked };
-        Term::Plain(format!("({UPDATE} && {lost} || {})", every(vec![unmarked])))
+    ///
+    /// # Errors
+    /// As in [`Self::is_missing`].
+    pub(super) fn is_due(&self, policy: &Policy, variables: &mut Variables) -> Result<Term, Inexpressible> {
+        let missing = self.is_missing(policy, variables)?;
+        let Some(lost) = self.is_lost(policy, variables) else { return Ok(missing) };
+        Ok(Term::Plain(format!("({UPDATE} && {lost} || {})", every(vec![missing]))))
     }
 
     /// True where `policy` may inject: for a create, or an update that takes away its additions. The other policies that
@@ -254,13 +276,13 @@ impl Rows<'_> {
         terms
     }
 
-    /// Rows 4 to 7 as far as they need no variables.
-    fn left_by(&self, policy: &Policy) -> Vec<String> {
+    /// Rows 4 to 7 as far as they need no variables. `whole` is the condition that a marker of a built-in kind counts.
+    fn left_by(&self, policy: &Policy, whole: &str) -> Vec<String> {
         let mut terms = self.at_hand(policy);
         if self.access.shape == Shape::Typed {
             let mut unused = Variables::default();
             let mut open = self.is_open(policy, &mut unused);
-            let unmarked = self.is_unmarked(policy, &mut unused);
+            let unmarked = self.without_marker(policy, whole, &mut unused);
             open.push(match self.old {
                 None => unmarked,
                 Some(old) => Term::Plain(self.left_after_update(policy, old, &every(vec![unmarked]))),
@@ -268,12 +290,8 @@ impl Rows<'_> {
             terms.push(every(open));
             return terms;
         }
-        let marker = format!("{}.orValue(\"\")", self.marker_in(self.access, policy));
-        let unmarked = not(&format!("{marker}.startsWith({})", current_marker(policy)));
-        terms.push(match self.old {
-            None => unmarked,
-            Some(old) => self.left_after_update(policy, old, &unmarked),
-        });
+        // The content of a custom resource cannot be found without variables, and a marker alone proves nothing.
+        terms.extend(self.old.map(|old| self.left_after_update(policy, old, "true")));
         terms
     }
 
@@ -326,11 +344,6 @@ impl Rows<'_> {
         };
         Some(any(&named.iter().map(posted).collect::<Vec<_>>()))
     }
-}
-
-/// The beginning of the marker of `policy` with the current hash.
-fn current_marker(policy: &Policy) -> String {
-    quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED))
 }
 
 /// The condition that the map at the path `map` has an entry `key` for which `is_so` is true. The entry is nearly

@@ -35,6 +35,7 @@ pub fn validating(
     let halves: Vec<Arc<Policy>> = policies.iter().flat_map(Policy::halves).collect();
     let judges = halves.iter().map(AsRef::as_ref).filter(|policy: &&Policy| policy.judges());
     let (refusing, others): (Vec<&Policy>, Vec<&Policy>) = judges.partition(|policy| policy.refuses());
+    let injecting: Vec<&Policy> = halves.iter().map(AsRef::as_ref).filter(|policy| policy.injects()).collect();
     let mut objects = Vec::new();
     for (failure_policy, name, policies) in
         [("Fail", shared_name(kind), refusing), ("Ignore", shared_name(kind) + IGNORING, others)]
@@ -42,7 +43,7 @@ pub fn validating(
         if policies.is_empty() {
             continue;
         }
-        let spec = spec(kind, &policies, failure_policy, cluster, site)?;
+        let spec = spec(kind, &policies, &injecting, failure_policy, cluster, site)?;
         let policy = registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec);
         fits(&policy, policies[0])?;
         objects.push(policy);
@@ -52,9 +53,11 @@ pub fn validating(
     Ok(objects)
 }
 
+/// The spec for `policies`. `injecting` are all with a template for the resource.
 fn spec(
     kind: &Kind,
     policies: &[&Policy],
+    injecting: &[&Policy],
     failure_policy: &str,
     cluster: &Capabilities,
     site: &Site,
@@ -71,12 +74,16 @@ fn spec(
         let expression = format!("!({UPDATE}) || ({} && !({probing}))", loss::is_alive());
         conditions.push(json!({ "name": "update", "expression": expression }));
     }
-    conditions.extend(rows::conditions(&Rows { access: &access, kind, old: None }, policies, site));
+    conditions.extend(rows::conditions(
+        &Rows { access: &access, kind, policies: injecting, old: None },
+        policies,
+        site,
+    ));
     for policy in policies {
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
         let access = Access::of(own, &mut variables);
         let old = is_updating.then(|| Access::at(OLD, own, &mut variables));
-        let rows = Rows { access: &access, kind, old: old.as_ref() };
+        let rows = Rows { access: &access, kind, policies: injecting, old: old.as_ref() };
         let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
         let own = of_policy(policy, &rows, site, &told, &mut variables).map_err(|what| what.of(policy))?;
@@ -129,7 +136,7 @@ fn of_policy(
         let mut terms = vec![is_wanted(rows, policy, variables)?];
         terms.extend(is_delivered(policy, rows.access, site));
         let wanted = variables.define("wanted", &all(&terms));
-        let create = format!("!{wanted} || {}", not(&every(vec![rows.is_unmarked(policy, variables)])));
+        let create = format!("!{wanted} || {}", not(&every(vec![rows.is_missing(policy, variables)?])));
         let update = rows.old.filter(|_| policy.acts_on_update(rows.kind)).map(|old| {
             let [before, after] = [old, rows.access].map(|access| loss::marker_of(policy, access, variables));
             format!("{before} == \"\" || {after} != \"\" || !{wanted}")
