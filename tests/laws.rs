@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sidecar_policy::api::pod_security::Standard;
 use sidecar_policy::api::v1alpha1::{self, EnvPlace, Place, Position, RawObject};
-use sidecar_policy::inject::{self, Conflict, Template, marker};
+use sidecar_policy::decision::{Decision, Outcome};
+use sidecar_policy::inject::{self, Conflict, Presence, Template, marker};
+use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::{KINDS, Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,6 +61,71 @@ proptest! {
             for template in &templates {
                 prop_assert_eq!(inject::plan(&after, &[*template], &all, Standard::NEWEST), Ok(json_patch::Patch(Vec::new())));
             }
+        }
+    }
+
+    #[test]
+    fn what_was_injected_is_already_injected((workload, templates) in scene()) {
+        let (policies, site) = (policies(&workload, &templates), site());
+        let mut decision = Decision::of(&policies, &workload, &site);
+        let patch = decision.plan(&workload);
+        let after = workload.with_body(workload.patched(&patch));
+        let again = Decision::of(&policies, &after, &site);
+        for policy in &decision.inject {
+            let left = again.rest.iter().find(|left| left.policy.name == policy.name);
+            prop_assert_eq!(left.map(|left| left.reason.row), Some(6), "{} in {}", policy.name, after.body);
+        }
+    }
+
+    #[test]
+    fn a_forged_marker_changes_nothing((mut workload, templates) in scene(), forger in 0_usize..4, lists in 0_usize..4) {
+        let (policies, site) = (policies(&workload, &templates), site());
+        let forged = &templates[forger % templates.len()];
+        let key = marker::key(&forged.policy);
+        let pod = workload.pod_pointer();
+        // A marker needs a map of annotations, which its absence leaves as it is.
+        let Some(pod_of) = workload.body.pointer_mut(&pod).and_then(Value::as_object_mut) else { return Ok(()) };
+        let metadata = pod_of.entry("metadata").or_insert(Value::Null);
+        if !metadata.is_object() {
+            *metadata = json!({});
+        }
+        if !metadata["annotations"].is_object() {
+            metadata["annotations"] = json!({});
+        }
+        metadata["annotations"].as_object_mut().unwrap().remove(&key);
+        let added = ["", "\"/spec/containers/app\"", "\"POD/spec/containers/web\",\"POD/spec/containers/p1-x\"", "x"][lists];
+        let value = format!(r#"{{"v":1,"hash":"{}","added":[{}]}}"#, forged.hash, added.replace("POD", &pod));
+        let mut with = workload.body.clone();
+        with.pointer_mut(&format!("{pod}/metadata/annotations")).unwrap()[&key] = json!(value);
+        let with = Workload::new(&workload.kind, with);
+        let policy = policies.get(&forged.policy).unwrap();
+        prop_assume!(policy.presence_beside(&with, policies.iter()) != Presence::Whole);
+        let outcome = |workload: &Workload| {
+            let mut decision = Decision::of(&policies, workload, &site);
+            let body = workload.patched(&decision.plan(workload));
+            let injected: Vec<_> = decision.inject.iter().map(|policy| policy.name.clone()).collect();
+            let rest: Vec<_> = decision.rest.iter().map(|left| (left.policy.name.clone(), left.reason.code)).collect();
+            (injected, rest, without_markers(&workload.with_body(body.clone()), &templates.iter().collect::<Vec<_>>()), body)
+        };
+        let (one, other) = (outcome(&workload), outcome(&with));
+        prop_assert_eq!((&one.0, &one.1, &one.2), (&other.0, &other.1, &other.2));
+        if one.0.contains(&forged.policy) {
+            prop_assert_eq!(one.3, other.3, "the marker is the same");
+        }
+    }
+
+    #[test]
+    fn nothing_is_refused_that_was_injected((workload, templates) in scene()) {
+        let (policies, site) = (policies(&workload, &templates), site());
+        let mut decision = Decision::of(&policies, &workload, &site);
+        let patch = decision.plan(&workload);
+        prop_assume!(!patch.is_empty());
+        let stored = Workload::new(&workload.kind, as_stored(workload.patched(&patch), &workload));
+        let injected = decision.inject.clone();
+        decision.judge_stored(&workload, &stored);
+        for policy in injected {
+            let left = decision.rest.iter().find(|left| left.policy.name == policy.name);
+            prop_assert!(left.is_none_or(|left| left.outcome == Outcome::Skipped), "{:?} {}", left.map(|left| &left.reason), stored.body);
         }
     }
 
@@ -149,6 +216,26 @@ proptest! {
             prop_assert_eq!(again, Ok(json_patch::Patch(Vec::new())));
         }
     }
+}
+
+fn site() -> Site {
+    Site { native_sidecars: true, ..Site::new("scpol-system", [], []) }
+}
+
+/// Policies with these templates that select `workload`.
+fn policies(workload: &Workload, templates: &[Template]) -> Policies {
+    let Kind { group, resource, .. } = &*workload.kind;
+    let mut target = json!({ "group": group, "resource": resource });
+    if !workload.kind.is_in_table() {
+        target["templatePath"] = json!(workload.kind.template_path());
+    }
+    Policies::new(templates.iter().map(|template| {
+        let spec = json!({ "targets": [target], "template": { "volumes": [{ "name": "v", "emptyDir": {} }] } });
+        let object = json!({ "metadata": { "name": template.policy }, "spec": spec });
+        let mut policy = Policy::parse(&object, &site()).unwrap();
+        policy.template = template.clone();
+        Arc::new(policy)
+    }))
 }
 
 /// The steps of every engine before a plan: drop colliding templates, then those that conflict with the workload.

@@ -106,6 +106,10 @@ fn compare_fields(
 ) -> Option<Difference> {
     for (field, value) in wanted.iter().filter(|(field, value)| asks(field, value, fields)) {
         let there = actual.get(field).unwrap_or(&Value::Null);
+        // As for most fields of most items.
+        if value == there {
+            continue;
+        }
         let is_pulled = field == PULL_POLICY && there == PULLED;
         if rest == Rest::Admitted && (is_readmitted(name, field) || is_pulled) {
             continue;
