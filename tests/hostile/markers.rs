@@ -68,6 +68,17 @@ async fn forged_metadata_gets_nothing_past(version: Version, engine: &str) -> Re
     let targets = json!([{ "group": "", "resource": "pods" }]);
     let template = |name: &str| json!({ "containers": [{ "name": name, "image": format!("{name}:1") }] });
     let (audit, variables) = (template("audit"), json!({ "env": [{ "name": "AUDITED", "value": "1" }] }));
+    // All kinds of content, so that every server compiles the comparison with it.
+    let deep = json!({
+        "containers": [{
+            "name": "deep", "image": "deep:1", "ports": [{ "containerPort": 8080 }], "env": [{ "name": "A", "value": "1" }],
+            "resources": { "limits": { "memory": "1Gi" } }, "volumeMounts": [{ "name": "deep", "mountPath": "/deep" }],
+            "securityContext": { "runAsNonRoot": true }, "args": ["-v"],
+        }],
+        "volumes": [{ "name": "deep", "emptyDir": { "sizeLimit": "1Gi" } }], "metadata": { "annotations": { "deep": "1" } },
+        "env": [{ "name": "DEEP", "value": "1" }], "envFrom": [{ "secretRef": { "name": "deep", "optional": true } }],
+        "volumeMounts": [{ "name": "deep", "mountPath": "/deep" }], "imagePullSecrets": [{ "name": "deep" }],
+    });
     let all = ["/spec/containers/audit"];
     // What was created while nobody looked.
     for pod in [
@@ -92,6 +103,10 @@ async fn forged_metadata_gets_nothing_past(version: Version, engine: &str) -> Re
         ("one", json!({ "template": template("one"), "optOut": "Denied", "labelSelector": of_lane })),
         ("variables", json!({ "template": variables, "labelSelector": of_lane })),
         ("judge", json!({ "validations": is_no_rogue, "labelSelector": of_shop })),
+        (
+            "deep",
+            json!({ "template": deep, "failurePolicy": "Fail", "labelSelector": { "matchLabels": { "lane": "2" } } }),
+        ),
     ];
     for (name, more) in &policies {
         world.policy(name, spec(more.clone())).await?;
@@ -145,5 +160,21 @@ async fn forged_metadata_gets_nothing_past(version: Version, engine: &str) -> Re
     bare["metadata"]["labels"]["lane"] = json!("1");
     let created = world.create(PODS, &bare).await?;
     ensure!(created["spec"]["containers"][0]["env"][0]["name"] == "AUDITED", "no variable");
+    // Much of the content is there, and what is not is added.
+    let mut first = pod("deep-first", &json!({}));
+    first["metadata"]["labels"]["lane"] = json!("2");
+    let first = world.create(PODS, &first).await?;
+    ensure!(containers(&first) == ["app", "audit", "deep"], "{:?}", containers(&first));
+    for (name, without) in [("deep-copy", ""), ("deep-volumes", "volumes"), ("deep-secrets", "imagePullSecrets")] {
+        let mut copy = pod(name, &first["metadata"]["annotations"]);
+        copy["metadata"]["labels"]["lane"] = json!("2");
+        for list in ["containers", "volumes", "imagePullSecrets"].into_iter().filter(|list| *list != without) {
+            copy["spec"][list] = first["spec"][list].clone();
+        }
+        let created = world.create(PODS, &copy).await?;
+        for list in ["containers", "volumes", "imagePullSecrets"] {
+            ensure!(created["spec"][list] == first["spec"][list], "{name}: {}", created["spec"]);
+        }
+    }
     Ok(())
 }
