@@ -175,8 +175,9 @@ impl Lease {
     fn spec(&self, holder: Option<&str>, old: &Value) -> Value {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let changes = old["holderIdentity"].as_str() != holder;
-        let transitions =
-            old["leaseTransitions"].as_i64().unwrap_or(0) + i64::from(changes && holder.is_some() && !old.is_null());
+        let changes_hands = changes && holder.is_some() && !old.is_null();
+        let before = i32::try_from(old["leaseTransitions"].as_i64().unwrap_or(0)).unwrap_or(i32::MAX);
+        let transitions = before.saturating_add(i32::from(changes_hands));
         let mut spec = json!({
             "leaseDurationSeconds": self.duration.as_secs().max(1),
             "acquireTime": if changes { json!(now) } else { old["acquireTime"].clone() },

@@ -33,7 +33,7 @@ use crate::metrics::RolloutWrite;
 use crate::policy::{Policy, Site, checks};
 use crate::revision::Revision;
 use crate::steps::{Now, Reached};
-use crate::survival::lock;
+use crate::survival::{lock, survive};
 use crate::update::Carries;
 use crate::workload::Kind;
 use crate::workloads::Workloads;
@@ -161,6 +161,8 @@ struct Of {
     resumed: Option<Timestamp>,
     /// The words of a PodDisruptionBudget, or of a missing right, and until when it is not asked again.
     waits: Option<(Instant, Wait)>,
+    /// When a look panicked. The next one waits.
+    panicked: Option<Instant>,
     state: State,
 }
 
@@ -190,9 +192,29 @@ impl Roller<'_> {
             if known.uid != stored.uid {
                 *known = Of { uid: stored.uid.clone(), resumed: stored.resumed, ..Of::default() };
             }
-            self.look_at(policy, stored).await;
+            self.look_at_safely(policy, stored).await;
         }
         *lock(&self.board.0) = self.policies.iter().map(|(name, known)| (name.clone(), known.state.clone())).collect();
+    }
+
+    /// Looks at `policy`. A panic costs only this rollout, for a while.
+    async fn look_at_safely(&mut self, policy: &Arc<Policy>, stored: &Stored) {
+        let operator = &self.workloads.operator;
+        let (again, now) = (operator.timing.rollout.again, Instant::now());
+        let panicked = self.policies.get(&policy.name).and_then(|known| known.panicked);
+        if panicked.is_some_and(|at| now.duration_since(at) < again) {
+            return;
+        }
+        // Boxed, because the future of a look is large.
+        let look = Box::pin(self.look_at(policy, stored));
+        let is_done = survive(&operator.metrics, "looking at a rollout", look).await.is_some();
+        if let Some(known) = self.policies.get_mut(&policy.name) {
+            known.panicked = (!is_done).then_some(now);
+        }
+        if !is_done {
+            let message = "the operator panicked over this rollout, which is a defect of the operator's; see its log";
+            self.conclude(policy, None, Progress::Halted(format!("{}: {message}", Code::Panicked)));
+        }
     }
 
     async fn look_at(&mut self, policy: &Arc<Policy>, stored: &Stored) {
@@ -481,8 +503,12 @@ impl Roller<'_> {
             async move {
                 let may_evict = || lock(evictions).may(Instant::now());
                 let is_restart = member.carries == Carries::This;
-                let acted =
-                    act::update(operator, revisions, own, settings.pod_update, &object, is_restart, may_evict).await;
+                let update = act::update(operator, revisions, own, settings.pod_update, &object, is_restart, may_evict);
+                // A panic costs only this workload, until it changes.
+                let acted = survive(&operator.metrics, "updating a workload", update).await.unwrap_or_else(|| {
+                    let message = "the operator panicked over it, which is a defect of the operator's".to_owned();
+                    Acted::Left(member.version, plan::Left { code: Code::Panicked, message })
+                });
                 (object, member, acted)
             }
         });

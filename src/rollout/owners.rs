@@ -9,7 +9,7 @@ use crate::cluster::client::{self, Refusals, why};
 use crate::cluster::object::Object;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
-use crate::survival::lock;
+use crate::survival::{self, lock};
 use crate::timing;
 use crate::update::MAKERS;
 use crate::workload::{Kind, Workload};
@@ -140,8 +140,11 @@ async fn follow(
     let api = Api::<Object>::all_with(operator.client.clone(), resource);
     let events = client::watch(&api, &watcher::Config::default(), operator.resync, &operator.timing.watch);
     pin_mut!(events);
+    // A panic costs only this object: its pods then belong to an unknown owner.
     let read = |object: &Object| {
-        (Arc::<str>::from(uid(object)), owner(&object.value(), kind, object, policies, &operator.site(), operator))
+        let read = || owner(&object.value(), kind, object, policies, &operator.site(), operator);
+        let owner = survival::attempt(&operator.metrics, "looking at a maker of pods", read).flatten();
+        (Arc::<str>::from(uid(object)), owner)
     };
     while let Some(event) = events.next().await {
         match event {
@@ -191,6 +194,8 @@ fn owner(
         "DaemonSet" => body["status"]["desiredNumberScheduled"].as_u64().unwrap_or_default(),
         _ => body["spec"]["replicas"].as_u64().unwrap_or(1),
     };
+    // The API has 31 bits for it.
+    let desired = desired.min(i32::MAX.unsigned_abs().into());
     let pods = Kind::find("", "pods").expect("it is built in");
     let template = &body["spec"]["template"];
     let mut pod = serde_json::json!({ "metadata": template["metadata"], "spec": template["spec"] });

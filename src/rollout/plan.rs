@@ -207,7 +207,7 @@ impl Rolling {
                 (missing > 0).then_some((&**uid, missing))
             })
             .collect();
-        look.unavailable += missing.values().sum::<usize>();
+        look.unavailable = missing.values().fold(look.unavailable, |sum, missing| sum.saturating_add(*missing));
         if look.failure.is_none() {
             look.failure = self.not_made_again(&missing, facts);
         }
@@ -276,8 +276,8 @@ impl Rolling {
     }
 
     fn is_available(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
-        let has_been_ready =
-            member.health.since.is_none_or(|since| facts.now.duration_since(since) >= facts.pace.min_ready);
+        let since = ready_since(member, facts.now);
+        let has_been_ready = since.is_none_or(|since| facts.now.duration_since(since) >= facts.pace.min_ready);
         let is_settled = is_settled(member, self.begun.unwrap_or(facts.now), facts.now);
         member.health.is_ready && has_been_ready && is_settled && !self.touches.contains_key(object)
     }
@@ -301,12 +301,13 @@ impl Rolling {
             return fail(stuck);
         }
         let before = self.restarts.get(object).copied();
-        let restarts = member.restarts.saturating_sub(before.map_or(0, |before| before + 1));
+        let restarts = member.restarts.saturating_sub(before.map_or(0, |before| before.saturating_add(1)));
         if restarts > RESTARTS && !(before.is_none() && member.created.is_some_and(|created| created < facts.since)) {
             return fail(format!("its sidecar has been restarted {restarts} times since the update"));
         }
         let touched = self.touches.get(object).map(|touch| touch.at);
-        let since = touched.or(member.health.since).or(member.created.filter(|created| *created >= facts.since));
+        let since =
+            touched.or(ready_since(member, facts.now)).or(member.created.filter(|created| *created >= facts.since));
         let limit = facts.pace.deadline;
         since
             .filter(|since| facts.now.duration_since(*since) > limit)
@@ -335,9 +336,18 @@ impl Rolling {
     }
 }
 
+/// How far the clock of a node may be ahead of ours. A time beyond that is forged, or of a broken clock.
+const AHEAD: SignedDuration = SignedDuration::from_secs(300);
+
+/// Since when the workload is ready, or not ready, as its status says. Its creation, if the status has a time that cannot be.
+fn ready_since(member: &Member, now: Timestamp) -> Option<Timestamp> {
+    let since = member.health.since?;
+    if since.duration_since(now) <= AHEAD { Some(since) } else { member.created }
+}
+
 /// Whether the kubelet has acted on what was written to a pod at the latest `at` that time.
 fn is_settled(member: &Member, at: Timestamp, now: Timestamp) -> bool {
-    member.health.is_settled || now.duration_since(at) >= member.health.grace + UNSAID
+    member.health.is_settled || now.duration_since(at) >= member.health.grace.saturating_add(UNSAID)
 }
 
 #[cfg(test)]
@@ -555,6 +565,77 @@ mod tests {
         let seen = look(&mut rolling, &members, &owners, 1, 1);
         assert_eq!((seen.left, seen.next.len(), seen.is_complete), (1, 0, true));
         assert_eq!(rolling.left().next().map(|(_, left)| left.code), Some(Code::ContentOfOwner));
+    }
+
+    #[test]
+    fn a_status_from_the_future_counts_from_the_creation() {
+        let mut member = member(Carries::This, None);
+        let available = |member: &Member, now: i64| {
+            let members: Members = [(deployment("a"), member.clone())].into();
+            let slow = Pace { min_ready: SignedDuration::from_secs(30), ..pace(1) };
+            look_with(&mut Rolling::default(), &members, &Owners::new(), slow, now, &|_| None).ready == 1
+        };
+        member.health.since = Some(at(10));
+        assert_eq!([available(&member, 5), available(&member, 39), available(&member, 40)], [false, false, true]);
+        member.health.since = Some(at(100_000));
+        assert!(available(&member, 5), "it was created more than 30 s ago");
+        member.created = Some(at(0));
+        assert!(!available(&member, 5) && available(&member, 30));
+    }
+
+    /// A time, a duration or a number at the end of its range, or somewhere.
+    fn times() -> impl Strategy<Value = Timestamp> {
+        prop_oneof![Just(Timestamp::MIN), Just(Timestamp::MAX), (-1000_i64..1000).prop_map(at)]
+    }
+
+    fn durations() -> impl Strategy<Value = SignedDuration> {
+        let some = (-1000_i64..1000).prop_map(SignedDuration::from_secs);
+        prop_oneof![Just(SignedDuration::MIN), Just(SignedDuration::MAX), some]
+    }
+
+    prop_compose! {
+        fn extreme()(
+            version in prop_oneof![Just(0), Just(u64::MAX), any::<u64>()],
+            restarts in prop_oneof![Just(0), Just(u32::MAX), Just(7)],
+            (is_ready, is_settled, is_new, is_owned) in any::<(bool, bool, bool, bool)>(),
+            (since, created, begun) in (prop::option::of(times()), prop::option::of(times()), prop::option::of(times())),
+            grace in durations(),
+        ) -> Member {
+            let health = Health { is_ready, since, is_settled, grace };
+            let carries = if is_new { Carries::This } else { old() };
+            Member { version, restarts, health, created, begun, ..member(carries, is_owned.then_some("x")) }
+        }
+    }
+
+    proptest! {
+        /// Whatever workloads, owners and clocks say, a look ends, and touches no more than it may.
+        #[test]
+        fn no_number_and_no_time_ends_a_look(
+            members in prop::collection::vec(extreme(), 0..6),
+            desired in prop::collection::vec(prop_oneof![Just(usize::MAX), 0_usize..5], 2),
+            (min_ready, deadline) in (durations(), durations()),
+            max in prop_oneof![Just(usize::MAX), 0_usize..4],
+            (now, restarted, since) in (times(), prop::option::of(times()), times()),
+            touched in any::<bool>(),
+        ) {
+            let members: Members =
+                members.into_iter().enumerate().map(|(index, member)| (pod(&format!("p{index}")), member)).collect();
+            let owners: Owners = ["x", "y"].into_iter().zip(&desired).map(|(uid, desired)| (uid.into(), owner(*desired))).collect();
+            let mut rolling = Rolling::default();
+            if touched {
+                for (index, (object, member)) in members.iter().enumerate() {
+                    rolling.touched(object, member, if index % 2 == 0 { Done::Evicted } else { Done::Patched(member.version) }, now);
+                }
+            }
+            let pace = Pace { max_unavailable: max, min_ready, deadline };
+            for _ in 0..2 {
+                let look = rolling.look(&Facts {
+                    policy: "envoy", members: &members, owners: &owners, update: NEW, revision_of: &|_| NEW, since, restarted, pace,
+                    is_in_scope: &|_| true, stuck: &|_| None, now,
+                });
+                prop_assert!(look.next.len() <= max);
+            }
+        }
     }
 
     /// A cluster that makes pods again, and rolls Deployments, in a few seconds.

@@ -142,10 +142,10 @@ impl Fleet {
 /// The health of `workload`, in the words of its status.
 fn health(workload: &Workload) -> Health {
     let (status, spec) = (&workload.body["status"], &workload.body["spec"]);
-    let number = |value: &Value, field: &str| value[field].as_i64().unwrap_or_default();
+    let number = |value: &Value, field: &str| count(&value[field]).unwrap_or_default();
     let generation = workload.body["metadata"]["generation"].as_i64();
     let observed = status["observedGeneration"].as_i64();
-    let replicas = spec["replicas"].as_i64().unwrap_or(1);
+    let replicas = count(&spec["replicas"]).unwrap_or(1);
     let has_observed = observed.is_none() || generation.is_none() || observed >= generation;
     let rolls_by_itself = spec["updateStrategy"]["type"] != "OnDelete";
     let is_rolled = match workload.kind.resource.as_str() {
@@ -160,7 +160,7 @@ fn health(workload: &Workload) -> Health {
                 && available >= updated
         }
         "statefulsets" => {
-            let partition = spec["updateStrategy"]["rollingUpdate"]["partition"].as_i64().unwrap_or_default();
+            let partition = count(&spec["updateStrategy"]["rollingUpdate"]["partition"]).unwrap_or_default();
             let updated = number(status, "updatedReplicas") >= replicas - partition;
             observed >= generation && number(status, "readyReplicas") >= replicas && (updated || !rolls_by_itself)
         }
@@ -177,6 +177,14 @@ fn health(workload: &Workload) -> Health {
 
 /// The grace period of a pod that names none, in seconds (`core/v1/defaults.go`).
 const GRACE: i64 = 30;
+/// The longest grace period that counts, in seconds. The API has 64 bits for it, and a rollout waits for the end of a container only
+/// as long as for a slow one.
+const LONGEST_GRACE: i64 = 24 * 60 * 60;
+
+/// A number of pods, which has 31 bits in the API. Whoever writes a status or a custom resource may write more.
+fn count(value: &Value) -> Option<i64> {
+    value.as_i64().map(|number| number.clamp(0, i64::from(i32::MAX)))
+}
 
 /// The names of the containers that the marker of `policy` lists.
 fn containers(pod: &Workload, policy: &str) -> Vec<String> {
@@ -202,7 +210,7 @@ fn pod_health(pod: &Workload, names: &[String]) -> Health {
             pair.is_some_and(|(wanted, there)| wanted != there)
         })
     };
-    let grace = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(GRACE);
+    let grace = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(GRACE).clamp(0, LONGEST_GRACE);
     let is_settled = has_seen && !names.iter().any(runs_another);
     Health { is_ready, since, is_settled, grace: SignedDuration::from_secs(grace) }
 }
@@ -227,10 +235,62 @@ fn restarts(pod: &Workload, names: &[String]) -> u32 {
         .into_iter()
         .filter_map(|list| pod.body["status"][list].as_array());
     let own = statuses.flatten().filter(|status| names.iter().any(|name| status["name"] == name.as_str()));
-    own.filter_map(|status| u32::try_from(status["restartCount"].as_u64()?).ok()).sum()
+    let counts = own.filter_map(|status| u32::try_from(count(&status["restartCount"])?).ok());
+    counts.fold(0, u32::saturating_add)
 }
 
 /// The UID of the controller of `workload`.
 fn controller(workload: &Workload) -> Option<Arc<str>> {
     workload.controller()?["uid"].as_str().map(Arc::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn workload(group: &str, resource: &str, body: Value) -> Workload {
+        Workload::new(Kind::find(group, resource).unwrap(), body)
+    }
+
+    #[test]
+    fn a_grace_period_is_bounded() {
+        for (written, seconds) in [
+            (json!(null), GRACE),
+            (json!("x"), GRACE),
+            (json!(u64::MAX), GRACE),
+            (json!(-1), 0),
+            (json!(i64::MIN), 0),
+            (json!(60), 60),
+            (json!(i64::MAX), LONGEST_GRACE),
+        ] {
+            let pod = workload("", "pods", json!({ "spec": { "terminationGracePeriodSeconds": written } }));
+            assert_eq!(pod_health(&pod, &[]).grace, SignedDuration::from_secs(seconds), "{written}");
+        }
+    }
+
+    #[test]
+    fn no_number_of_a_status_or_spec_overflows() {
+        let extremes =
+            [json!(i64::MIN), json!(-1), json!(0), json!(i64::MAX), json!(u64::MAX), json!(1e300), json!("x")];
+        for one in &extremes {
+            for other in &extremes {
+                let statuses = json!([{ "name": "x", "restartCount": one }, { "name": "x", "restartCount": other }]);
+                let body = json!({
+                    "metadata": { "generation": one },
+                    "spec": { "replicas": one, "updateStrategy": { "rollingUpdate": { "partition": other } } },
+                    "status": {
+                        "observedGeneration": other, "replicas": one, "updatedReplicas": other, "readyReplicas": one,
+                        "availableReplicas": other, "desiredNumberScheduled": one, "numberAvailable": other,
+                        "initContainerStatuses": statuses, "containerStatuses": statuses,
+                    },
+                });
+                for resource in ["deployments", "statefulsets", "daemonsets", "cronjobs"] {
+                    let group = if resource == "cronjobs" { "batch" } else { "apps" };
+                    health(&workload(group, resource, body.clone()));
+                }
+                restarts(&workload("", "pods", body), &["x".to_owned()]);
+            }
+        }
+    }
 }

@@ -212,8 +212,10 @@ impl Workloads {
         for policy in policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(&workload.kind)) {
             let is_matched = fate.iter().any(|(name, tally)| **name == *policy.name && *tally != Tally::Unknown);
             let own = policy.at(workload.namespace());
-            let member = (is_matched && fleet::takes_part(workload))
-                .then(|| Member::of(workload, object, own, &self.operator.site()));
+            // A panic costs only this workload, and only for this policy.
+            let read = || Member::of(workload, object, own, &self.operator.site());
+            let read = || survival::attempt(&self.operator.metrics, "looking at a member of a rollout", read);
+            let member = (is_matched && fleet::takes_part(workload)).then(read).flatten();
             self.fleet(|fleet| fleet.see(&policy.name, &object_ref, member));
         }
     }

@@ -7,6 +7,7 @@ use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, Progress, Refusals, call, is_not_found, is_refused, seconds, watched, why};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
+use crate::survival;
 use crate::workload::{Kind, Workload};
 use futures::{TryStreamExt, pin_mut};
 use kube::api::ListParams;
@@ -200,10 +201,11 @@ pub async fn look_at_pods(workloads: &Workloads, due: Vec<(ObjectRef, String)>) 
             }
         };
         let policies = workloads.operator.snapshot().policies;
-        let stuck = listed
-            .items
-            .iter()
-            .map(|pod| (pod.name().to_owned(), starts::stuck(&policies, &Workload::new(pods, pod.value()))));
+        let stuck = listed.items.iter().filter_map(|pod| {
+            let look = || starts::stuck(&policies, &Workload::new(pods, pod.value()));
+            let stuck = survival::attempt(&workloads.operator.metrics, "looking at a pod", look)?;
+            Some((pod.name().to_owned(), stuck))
+        });
         let stuck: Vec<_> = stuck.collect();
         workloads.starts(|starts| starts.listed(&object, stuck));
     }

@@ -50,7 +50,7 @@ fn policy(policy: &Object) -> Vec<Item> {
 
 fn missed(subject: &Subject<'_>) -> Option<Item> {
     let told: Vec<_> = subject.stored.iter().map(|policy| (policy.name(), status::status(policy).missed)).collect();
-    let sum: i64 = told.iter().map(|(_, missed)| missed).sum();
+    let sum = told.iter().fold(0_i64, |sum, (_, missed)| sum.saturating_add(*missed));
     let named: Vec<_> = told
         .iter()
         .filter(|(_, missed)| *missed > 0)

@@ -16,6 +16,7 @@ use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies::Snapshot;
+use crate::survival;
 use crate::timing;
 use crate::workload::{Kind, Workload};
 use clap::ValueEnum;
@@ -288,8 +289,12 @@ impl Keeper<'_> {
                 if policies.read_namespaces() {
                     workload = workload.within(operator.namespaces.get(namespace));
                 }
-                let fate = census::fate(&workload, policies, &site, |a, b| self.workloads.collide(a, b));
-                content.add(&workload, &fate, &around, |policy| is_in_force(&snapshot, &policy.name));
+                let add = || {
+                    let fate = census::fate(&workload, policies, &site, |a, b| self.workloads.collide(a, b));
+                    content.add(&workload, &fate, &around, |policy| is_in_force(&snapshot, &policy.name));
+                };
+                // A panic costs only this workload's lines.
+                survival::attempt(&operator.metrics, "reporting on a workload", add);
             };
             let api = Api::namespaced_with(operator.client.clone(), namespace, resource);
             match Pages::new(api, ListParams::default()).each(look).await {

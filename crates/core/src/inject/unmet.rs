@@ -244,14 +244,15 @@ fn requested(pod: &Pod<'_>, usages: &[&Usage], name: &str) -> i128 {
     let after = usages.iter().copied().filter(|usage| usage.turn == Turn::Passing(Place::After));
     let theirs = pod.items(list(INIT_CONTAINERS)).map(|item| (is_native_sidecar(item), amount(item)));
     let turns = before.map(|usage| own(&usage)).chain(theirs).chain(after.map(|usage| own(&usage)));
-    let (mut sidecars, mut peak) = (0, 0);
+    // An amount may be as large as the type.
+    let (mut sidecars, mut peak) = (0_i128, 0);
     for (is_native, amount) in turns {
-        peak = peak.max(sidecars + amount);
-        sidecars += if is_native { amount } else { 0 };
+        peak = peak.max(sidecars.saturating_add(amount));
+        sidecars = sidecars.saturating_add(if is_native { amount } else { 0 });
     }
     let mains = usages.iter().filter(|usage| usage.turn == Turn::Main).map(|usage| own(usage).1);
-    let mains: i128 = mains.chain(pod.items(list(CONTAINERS)).map(amount)).sum();
-    peak.max(mains + sidecars)
+    let mains = mains.chain(pod.items(list(CONTAINERS)).map(amount)).fold(0, i128::saturating_add);
+    peak.max(mains.saturating_add(sidecars))
 }
 
 /// A conflict if the annotations of the pod would be too large.
