@@ -20,6 +20,8 @@ use crate::workload::{KINDS, Kind, Workload};
 use crate::workloads::starts::{self, Stuck};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -268,6 +270,16 @@ pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     let config = logged_in(cluster).await?;
     let namespace = config.default_namespace.clone();
     Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
+}
+
+/// The time by the clock of the API server, in whole seconds, which the operator's follows more closely than that of this machine.
+/// The latter, if the server does not tell.
+pub(super) async fn server_time(client: &Client) -> Timestamp {
+    let request = http::Request::get("/version").body(kube::client::Body::empty()).expect("it is a request");
+    let answer = client.send(request).await.ok();
+    let date = answer.as_ref().and_then(|answer| answer.headers().get(http::header::DATE)?.to_str().ok());
+    let time = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
+    time.unwrap_or_else(Timestamp::now)
 }
 
 /// All API servers of the cluster.

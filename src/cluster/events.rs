@@ -53,6 +53,8 @@ pub enum EventReason {
     RolloutHalted,
     /// Everything that a policy matches has its latest revision.
     RolloutComplete,
+    /// A stored revision is not one of its policy.
+    RevisionIgnored,
 }
 
 impl EventReason {

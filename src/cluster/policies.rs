@@ -45,6 +45,8 @@ pub struct Stored {
     pub resumed: Option<Timestamp>,
     /// The time of the last `scpol rollout restart`.
     pub restarted: Option<Timestamp>,
+    /// The annotations for these two whose value is no time.
+    pub odd_times: Vec<&'static str>,
     /// The parsed spec, or its violations.
     pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
 }
@@ -105,7 +107,7 @@ pub async fn follow(
         stored: Mirror::default(),
         revisions: Mirror::default(),
         are_revisions_refused: false,
-        splits: Splits::new(are_rollouts_on),
+        splits: Splits::new(are_rollouts_on, &site),
         room: Room::new(max_policies),
     };
     let read = |value: &Value| guarded(metrics, || Policy::parse(value, &site));
@@ -126,7 +128,7 @@ pub async fn follow(
             },
             event = revised.try_next(), if known.needs_revisions() => match event {
                 Ok(Some(event)) => {
-                    known.revisions.apply(&event, |object, _| revisions::Stored::parse(object));
+                    known.revisions.apply(&event, |object, _| revision(metrics, object));
                     !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
                 }
                 Ok(None) => return,
@@ -141,7 +143,7 @@ pub async fn follow(
         if is_change {
             is_complete = known.make_room(&policies, read).await;
             if is_complete {
-                known.publish(snapshots);
+                known.publish(snapshots, metrics);
             }
         }
     }
@@ -176,16 +178,32 @@ fn parse(
         (fresh, _) => fresh,
     };
     debug!(policy = object.name(), generation, valid = parsed.is_ok(), "Policy seen");
-    let time = |key: &str| value["metadata"]["annotations"][key].as_str().and_then(|text| text.parse().ok());
-    let (resumed, restarted) = (time(RESUMED_AT_KEY), time(RESTARTED_AT_KEY));
+    let text = |key: &str| value["metadata"]["annotations"][key].as_str();
+    let time = |key: &str| text(key).and_then(|text| text.parse().ok());
+    let (resumed, restarted): (Option<Timestamp>, Option<Timestamp>) = (time(RESUMED_AT_KEY), time(RESTARTED_AT_KEY));
+    let times = [(RESUMED_AT_KEY, resumed), (RESTARTED_AT_KEY, restarted)];
+    let is_odd = |(key, time): &(&'static str, Option<Timestamp>)| text(key).is_some() && time.is_none();
+    let odd_times = times.into_iter().filter(is_odd).map(|(key, _)| key).collect();
     let created = value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
-    let stored = Stored { uid, generation, status: Arc::new(value["status"].take()), resumed, restarted, parsed };
+    let status = Arc::new(value["status"].take());
+    let stored = Stored { uid, generation, status, resumed, restarted, odd_times, parsed };
     Measured { stored, created, size }
 }
 
 /// The size of the spec in `value`, in bytes of JSON.
 fn size(value: &Value) -> usize {
     value["spec"].to_string().len()
+}
+
+/// The revision in `object`, if its content is what its name says. A panic costs only this revision.
+fn revision(metrics: &Metrics, object: &Object) -> Option<revisions::Stored> {
+    match survival::attempt(metrics, "reading a revision", || revisions::Stored::parse(object))?? {
+        Ok(stored) => Some(stored),
+        Err(foreign) => {
+            warn!(code = %revisions::Foreign::CODE, policy = foreign.policy, name = foreign.name, why = foreign.why, "A stored revision is ignored");
+            None
+        }
+    }
 }
 
 /// The result of `read`. A panic costs only this policy: the policy is rejected, with the reason.
@@ -256,7 +274,7 @@ impl Known {
     }
 
     /// Publishes a snapshot, unless it would miss what revisions decide.
-    fn publish(&mut self, snapshots: &watch::Sender<Snapshot>) {
+    fn publish(&mut self, snapshots: &watch::Sender<Snapshot>, metrics: &Metrics) {
         let are_known = self.revisions.is_complete() || self.are_revisions_refused || !self.needs_revisions();
         if !self.stored.is_complete() || !are_known {
             return;
@@ -266,7 +284,11 @@ impl Known {
         let revisions: BTreeMap<String, revisions::Stored> = revisions.collect();
         let splits = &mut self.splits;
         let stored = self.stored.known().iter().map(|(name, Measured { stored, .. })| {
-            let parsed = stored.parsed.clone().map(|policy| splits.of(&policy, &revisions));
+            let split = |policy: Arc<Policy>| {
+                let split = survival::attempt(metrics, "splitting a policy", || splits.of(&policy, &revisions));
+                split.unwrap_or(policy)
+            };
+            let parsed = stored.parsed.clone().map(split);
             (name.clone(), Stored { parsed, ..stored.clone() })
         });
         let stored: BTreeMap<String, Stored> = stored.collect();
@@ -283,6 +305,21 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_annotation_that_is_no_time_is_named_and_one_at_the_end_of_time_is_read() {
+        let told = |resumed: &str, restarted: &str| {
+            let annotations = serde_json::json!({ RESUMED_AT_KEY: resumed, RESTARTED_AT_KEY: restarted });
+            let object = serde_json::json!({ "metadata": { "name": "p", "annotations": annotations } });
+            let stored = parse(&serde_json::from_value(object).unwrap(), None, |_| Err(Vec::new()));
+            (stored.resumed.is_some(), stored.restarted.is_some(), stored.odd_times)
+        };
+        let fine = "2026-01-01T00:00:00Z";
+        assert_eq!(told(fine, "9999-01-01T00:00:00Z"), (true, true, vec![]));
+        // The last day that jiff has is the one before.
+        assert_eq!(told(fine, "9999-12-31T23:59:59Z"), (true, false, vec![RESTARTED_AT_KEY]));
+        assert_eq!(told("now", ""), (false, false, vec![RESUMED_AT_KEY, RESTARTED_AT_KEY]));
+    }
 
     #[test]
     fn a_policy_whose_reading_panics_is_refused_and_says_why() {

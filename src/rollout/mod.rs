@@ -27,7 +27,7 @@ use crate::api::v1alpha1::{OnFailure, RollingUpdate};
 use crate::cluster::client::CallError;
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::policies::Stored;
-use crate::cluster::revisions;
+use crate::cluster::revisions::{self, Ahead, Seen};
 use crate::engine::registration::may;
 use crate::metrics::RolloutWrite;
 use crate::policy::{Policy, Site, checks};
@@ -163,6 +163,11 @@ struct Of {
     waits: Option<(Instant, Wait)>,
     /// When a look panicked. The next one waits.
     panicked: Option<Instant>,
+    /// Why new workloads do not get the revision from which the steps of the rollout go on, with what was judged: the hashes of
+    /// that revision and of the policy's spec.
+    barred: Option<(String, String, Option<String>)>,
+    /// What else the condition says.
+    note: String,
     state: State,
 }
 
@@ -185,7 +190,8 @@ impl Roller<'_> {
             fleet.retain_policies(|name| snapshot.policies.get(name).is_some_and(|policy| rolls(policy)))
         });
         self.policies.retain(|name, _| snapshot.stored.contains_key(name));
-        self.revisions.retain(|name| snapshot.stored.contains_key(name));
+        self.revisions
+            .retain(snapshot.stored.iter().map(|(name, stored)| (name.clone(), stored.uid.clone())).collect());
         for (name, stored) in snapshot.stored.iter() {
             let Ok(policy) = &stored.parsed else { continue };
             let known = self.policies.entry(name.clone()).or_default();
@@ -286,6 +292,7 @@ impl Roller<'_> {
         if !self.are_read {
             self.revisions.read().await?;
             self.are_read = true;
+            self.tell_foreign();
         }
         if !self.revisions.has(&policy.name, hash) {
             self.revisions.store(policy, Timestamp::now()).await?;
@@ -293,6 +300,17 @@ impl Roller<'_> {
         let current = self.revisions.current(&policy.name).map(|current| current.revision.hash.clone());
         let is_needed = |revision: &Revision| revision.hash == hash || current.as_ref() == Some(&revision.hash);
         self.revisions.prune(&policy.name, policy.spec.revision_history_limit(), is_needed).await
+    }
+
+    /// Records an event about each stored revision that says that it is one of a policy, and is not.
+    fn tell_foreign(&self) {
+        let policies = self.workloads.operator.snapshot().policies;
+        for foreign in self.revisions.foreign() {
+            let Some(policy) = policies.get(&foreign.policy) else { continue };
+            let message = format!("ControllerRevision `{}` is ignored: {}", foreign.name, foreign.why);
+            let subject = Subject::policy(&policy.name, &policy.uid);
+            self.workloads.recorder.tell(subject, EventReason::RevisionIgnored, revisions::Foreign::CODE, &message);
+        }
     }
 
     /// Whether we have the right to read revisions. Without an answer, the attempt will tell.
@@ -317,9 +335,25 @@ impl Roller<'_> {
         let Some(known) = self.policies.get_mut(name) else { return };
         let Some(revision) = self.revisions.get(name, &known.update).cloned() else { return };
         let reached = revision.reached.clone().filter(|reached| reached.undone || !settings.steps.is_empty());
+        let barred = self.barred(policy, reached.as_ref().filter(|reached| !reached.has_all(&settings.steps)));
+        let times = match self.times(name, stored, now).await {
+            Ok(times) => times,
+            Err(error) => {
+                let message = format!("cannot record that a command is ahead of the clock: {error}");
+                return self.conclude(policy, None, Progress::RollingOut(message));
+            }
+        };
+        let Some(known) = self.policies.get_mut(name) else { return };
+        known.note = note(stored, barred.as_deref());
+        let (restarted, resumed) = times;
         let (look, next) =
-            look(self.workloads, policy, settings, &owners, known, &revision, reached.as_ref(), stored.restarted, now);
-        if let Some(progress) = self.not_yet(policy, stored, &look, reached.as_ref(), settings) {
+            look(self.workloads, policy, settings, &owners, known, &revision, reached.as_ref(), restarted, now);
+        if barred.is_some() && reached.as_ref().is_some_and(|reached| reached.undone) {
+            let halted = known.halted.clone().unwrap_or_else(|| "the rollout failed".to_owned());
+            return self.conclude(policy, Some(look), Progress::Halted(no_way_back(&halted, barred.as_deref())));
+        }
+        let split = reached.as_ref().filter(|_| barred.is_none());
+        if let Some(progress) = self.not_yet(policy, stored, &look, split, settings) {
             return self.conclude(policy, Some(look), progress);
         }
         let Some(known) = self.policies.get_mut(name) else { return };
@@ -338,19 +372,8 @@ impl Roller<'_> {
             return self.conclude(policy, Some(look), Progress::Paused("`spec.updateStrategy.paused` is true".into()));
         }
         if let Some(reached) = reached.filter(|reached| !reached.has_all(&settings.steps)) {
-            let namespaces = self.namespaces_of(policy);
-            let at = Now { namespaces: &namespaces, is_done: look.is_complete, resumed: stored.resumed, now };
-            let further = reached.advance(&settings.steps, &at);
-            if further != reached {
-                let message = match self.revisions.reach(name, &revision.revision.hash, Some(&further), None).await {
-                    Ok(()) => format!("step {} of {}; {}", further.step + 1, settings.steps.len(), told(&look)),
-                    Err(error) => format!("cannot record the next step: {error}"),
-                };
-                return self.conclude(policy, Some(look), Progress::RollingOut(message));
-            }
-            if look.is_complete {
-                let message = reached.paused(&settings.steps).unwrap_or_else(|| told(&look));
-                return self.conclude(policy, Some(look), Progress::Paused(message));
+            if let Some(progress) = self.step(policy, settings, &reached, &look, resumed, now).await {
+                return self.conclude(policy, Some(look), progress);
             }
         } else if look.is_complete {
             let progress = self.complete(policy, &revision, &look, now).await;
@@ -358,6 +381,32 @@ impl Roller<'_> {
         }
         let progress = self.proceed(policy, settings, &look, next).await;
         self.conclude(policy, Some(look), progress);
+    }
+
+    /// Begins the next step, if the one that is `reached` is over. Returns the progress unless workloads are to be updated now.
+    async fn step(
+        &mut self,
+        policy: &Policy,
+        settings: &RollingUpdate,
+        reached: &Reached,
+        look: &Look,
+        resumed: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<Progress> {
+        let hash = policy.revision.as_deref()?;
+        let namespaces = self.namespaces_of(policy);
+        let at = Now { namespaces: &namespaces, is_done: look.is_complete, resumed, now };
+        let further = reached.advance(&settings.steps, &at);
+        if further != *reached {
+            let message = match self.revisions.reach(&policy.name, hash, Some(&further), None).await {
+                Ok(()) => {
+                    format!("step {} of {}; {}", further.step.saturating_add(1), settings.steps.len(), told(look))
+                }
+                Err(error) => format!("cannot record the next step: {error}"),
+            };
+            return Some(Progress::RollingOut(message));
+        }
+        look.is_complete.then(|| Progress::Paused(reached.paused(&settings.steps).unwrap_or_else(|| told(look))))
     }
 
     /// Why the rollout cannot begin yet.
@@ -383,6 +432,57 @@ impl Roller<'_> {
         let are_counted = policy.kinds.iter().filter(|kind| !kind.is_job()).all(|kind| is_counted(&kind));
         let message = "what it matches is being compared with this revision";
         (!are_counted || look.is_counting).then(|| Progress::NewRevision(message.into()))
+    }
+
+    /// Why no new workload gets the revision from which the steps of `policy` go on, as far as they have `reached`.
+    fn barred(&mut self, policy: &Arc<Policy>, reached: Option<&Reached>) -> Option<String> {
+        let known = self.policies.get_mut(&policy.name)?;
+        let Some(from) = reached.map(|reached| reached.from.as_str()) else {
+            known.barred = None;
+            return None;
+        };
+        let Some(stored) = self.revisions.get(&policy.name, from) else {
+            return Some(format!(
+                "{}: the revision {from}, from which it goes on, is not stored",
+                Code::RevisionForeign
+            ));
+        };
+        if let Some((of, spec, barred)) = &known.barred
+            && of == from
+            && *spec == policy.spec_hash
+        {
+            return barred.clone();
+        }
+        let barred = revisions::rejection(policy, &stored.revision, &self.workloads.operator.site());
+        if let Some(why) = &barred {
+            warn!(policy = policy.name, why, "New workloads outside the steps get the latest revision");
+        }
+        known.barred = Some((from.to_owned(), policy.spec_hash.clone(), barred.clone()));
+        barred
+    }
+
+    /// The times of the last restart and of the last resume that count for the policy `name`. A time ahead of our clock counts as
+    /// the time at which a leader first saw it, which is recorded with the update revision.
+    ///
+    /// # Errors
+    /// If it cannot be recorded. Nothing may follow such a time then, because the next leader would follow it again.
+    async fn times(
+        &mut self,
+        name: &str,
+        stored: &Stored,
+        now: Timestamp,
+    ) -> Result<(Option<Timestamp>, Option<Timestamp>), CallError> {
+        let known = self.revisions.of(name).iter().map(|stored| stored.ahead);
+        let ahead = Ahead {
+            restarted: Seen::of(stored.restarted, known.clone().filter_map(|ahead| ahead.restarted), whole_second(now)),
+            resumed: Seen::of(stored.resumed, known.filter_map(|ahead| ahead.resumed), now),
+        };
+        let update = self.policies.get(name).map(|known| known.update.clone()).unwrap_or_default();
+        if self.revisions.get(name, &update).is_some_and(|revision| revision.ahead != ahead) {
+            self.revisions.note_ahead(name, &update, &ahead).await?;
+        }
+        let counts = |asked: Option<Timestamp>, seen: Option<Seen>| seen.map(|seen| seen.at).or(asked);
+        Ok((counts(stored.restarted, ahead.restarted), counts(stored.resumed, ahead.resumed)))
     }
 
     /// The makers of pods, if the policy targets pods.
@@ -425,11 +525,13 @@ impl Roller<'_> {
             return Progress::Halted(halted);
         }
         if !is_undone {
-            let Some(from) = self.revisions.current(name).map(|current| current.revision.hash.clone()) else {
-                return Progress::Halted(format!(
-                    "{halted}; no rollout was complete before, so there is nothing to go back to"
-                ));
+            let Some(current) = self.revisions.current(name) else {
+                return Progress::Halted(no_way_back(&halted, None));
             };
+            if let Some(why) = revisions::rejection(policy, &current.revision, &self.workloads.operator.site()) {
+                return Progress::Halted(no_way_back(&halted, Some(&why)));
+            }
+            let from = current.revision.hash.clone();
             let now = Timestamp::now();
             let reached = Reached::begin(&from, now).undo(now);
             let undone = self.revisions.reach(name, hash, Some(&reached), None).await;
@@ -457,8 +559,11 @@ impl Roller<'_> {
         now: Timestamp,
     ) -> Progress {
         let (name, hash) = (policy.name.as_str(), revision.revision.hash.as_str());
-        let is_news = self.revisions.current(name).is_none_or(|current| current.revision.hash != hash);
+        let current = self.revisions.current(name);
+        let is_news = current.is_none_or(|current| current.revision.hash != hash);
         if is_news {
+            // The clock of an earlier leader may have been fast. Of two equal times that of the later revision counts.
+            let now = current.and_then(|current| current.complete).map_or(now, |before| before.max(now));
             if let Err(error) = self.revisions.reach(name, hash, None, Some(now)).await {
                 return Progress::RollingOut(format!("{}; cannot record that it is complete: {error}", told(look)));
             }
@@ -555,7 +660,7 @@ impl Roller<'_> {
         let Some(known) = self.policies.get_mut(&policy.name) else { return };
         let state = &mut known.state;
         state.is_halted = known.halted.is_some();
-        state.progress = Some(progress);
+        state.progress = Some(progress.noting(&known.note));
         state.look = look.unwrap_or_default();
     }
 }
@@ -631,6 +736,23 @@ fn refusal() -> String {
 fn told(look: &Look) -> String {
     let left = if look.left == 0 { String::new() } else { format!("; {} are left as they are", look.left) };
     format!("{} of {} workloads have this revision, {} of them are ready{left}", look.updated, look.matched, look.ready)
+}
+
+/// The beginning of the second: creation times are in whole seconds, and what was created in this one is not made anew twice.
+fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// The message of a rollout that has `halted` and cannot go back.
+fn no_way_back(halted: &str, why: Option<&str>) -> String {
+    let why = why.unwrap_or("no rollout was complete before");
+    format!("{halted}; there is nothing to go back to: {why}")
+}
+
+/// What the condition of a policy says besides its progress: an earlier revision that is `barred`, and annotations without effect.
+fn note(stored: &Stored, barred: Option<&str>) -> String {
+    let odd = stored.odd_times.iter().map(|key| format!("`{key}` is no time and has no effect"));
+    barred.map(str::to_owned).into_iter().chain(odd).collect::<Vec<_>>().join("; ")
 }
 
 /// The message of a halt that an earlier leader has written.

@@ -5,7 +5,7 @@ use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
-use crate::cluster::revisions::{self, Stored, annotations};
+use crate::cluster::revisions::{self, Ahead, Foreign, Stored, ahead_annotation, annotations};
 use crate::policy::Policy;
 use crate::revision::{Content, Revision};
 use crate::steps::Reached;
@@ -15,19 +15,29 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::core::Request;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tracing::info;
+use tracing::{info, warn};
 
 /// The stored revisions of each policy, oldest first.
 pub struct Revisions {
     client: Client,
     namespace: String,
     by_policy: BTreeMap<String, Vec<Stored>>,
+    /// The UIDs of the policies that exist, by name. The revisions of others do not count.
+    uids: BTreeMap<String, String>,
+    /// What was read and does not count.
+    foreign: Vec<Foreign>,
 }
 
 impl Revisions {
     /// No revisions: they are read by [`Self::read`].
     pub fn new(client: &Client, namespace: &str) -> Self {
-        Self { client: client.clone(), namespace: namespace.to_owned(), by_policy: BTreeMap::new() }
+        Self {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            by_policy: BTreeMap::new(),
+            uids: BTreeMap::new(),
+            foreign: Vec::new(),
+        }
     }
 
     fn api<K: kube::Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>>(
@@ -36,23 +46,35 @@ impl Revisions {
         Api::namespaced_with(self.client.clone(), &self.namespace, &revisions::resource())
     }
 
-    /// Reads what is stored.
+    /// Reads what is stored. Only the revisions of policies that exist count.
     ///
     /// # Errors
     /// If the server does not tell.
     pub async fn read(&mut self) -> Result<(), CallError> {
         let mut by_policy: BTreeMap<String, Vec<Stored>> = BTreeMap::new();
+        let (mut foreign, uids) = (Vec::new(), &self.uids);
         let look = |object: Object| {
-            if let Some(stored) = Stored::parse(&object) {
-                by_policy.entry(stored.policy.clone()).or_default().push(stored);
+            let judged = Stored::parse(&object).map(|parsed| parsed.and_then(|stored| owned(stored, uids)));
+            match judged {
+                Some(Ok(stored)) => by_policy.entry(stored.policy.clone()).or_default().push(stored),
+                Some(Err(unknown)) => foreign.push(unknown),
+                None => {}
             }
         };
         Pages::new(self.api(), ListParams::default().labels(&revisions::selector())).each(look).await?;
         for revisions in by_policy.values_mut() {
             revisions.sort_by_key(|stored| stored.revision.number);
         }
-        self.by_policy = by_policy;
+        for Foreign { policy, name, why, .. } in foreign.iter().filter(|found| !self.foreign.contains(found)) {
+            warn!(code = %Foreign::CODE, policy, name, why, "A stored revision is ignored");
+        }
+        (self.by_policy, self.foreign) = (by_policy, foreign);
         Ok(())
+    }
+
+    /// What was read and does not count.
+    pub fn foreign(&self) -> &[Foreign] {
+        &self.foreign
     }
 
     /// The revisions of `policy`, oldest first.
@@ -111,13 +133,44 @@ impl Revisions {
             let request = Request::new(path).create(&PostParams::default(), body).expect("it is a request");
             match call(self.client.request::<DynamicObject>(request)).await {
                 Ok(stored) => self.note(&policy.name, &stored),
-                // Another leader was faster.
-                Err(error) if error.code() == 409 => self.read().await?,
+                // Another leader was faster, or the name is taken.
+                Err(error) if error.code() == 409 => {
+                    self.read().await?;
+                    if self.get(&policy.name, &hash).is_none() {
+                        return self.clear(&name).await;
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
         info!(policy = policy.name, revision = number, hash, "New revision");
         Ok(())
+    }
+
+    /// Deletes the object `name` that does not count, so that the next turn can store a revision of this name.
+    ///
+    /// # Errors
+    /// If it is not labelled as ours, or the server does not delete it.
+    async fn clear(&mut self, name: &str) -> Result<(), CallError> {
+        let Some(taken) = self.foreign.iter().find(|foreign| foreign.name == name) else {
+            let why = "is not labelled as the operator's, and has the name of a revision: delete it";
+            return Err(CallError::Away(format!("the ControllerRevision `{}/{name}` {why}", self.namespace)));
+        };
+        let same = Preconditions { uid: Some(taken.uid.clone()), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
+        match call(self.api::<DynamicObject>().delete(name, &parameters)).await {
+            Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the times of commands that were ahead of the clock, with a revision.
+    ///
+    /// # Errors
+    /// If the server does not accept it.
+    pub async fn note_ahead(&mut self, policy: &str, hash: &str, ahead: &Ahead) -> Result<(), CallError> {
+        let name = format!("{policy}-{hash}");
+        self.patch(policy, &name, json!({ "metadata": { "annotations": ahead_annotation(ahead) } })).await
     }
 
     /// Records how far the rollout of a revision is, or that it is complete.
@@ -150,7 +203,7 @@ impl Revisions {
     fn note(&mut self, policy: &str, stored: &DynamicObject) {
         let object: Option<Object> =
             serde_json::to_value(stored).ok().and_then(|value| serde_json::from_value(value).ok());
-        let Some(stored) = object.and_then(|object| Stored::parse(&object)) else { return };
+        let Some(Ok(stored)) = object.and_then(|object| Stored::parse(&object)) else { return };
         let revisions = self.by_policy.entry(policy.to_owned()).or_default();
         revisions.retain(|known| known.name != stored.name);
         revisions.push(stored);
@@ -183,10 +236,23 @@ impl Revisions {
         Ok(())
     }
 
-    /// Forgets what is known of policies that do not `exist`. The garbage collector deletes their revisions.
-    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
-        self.by_policy.retain(|policy, _| exists(policy));
+    /// Forgets the revisions of policies other than these, given by name and UID. The garbage collector deletes them.
+    pub fn retain(&mut self, policies: BTreeMap<String, String>) {
+        if self.uids == policies {
+            return;
+        }
+        self.uids = policies;
+        for (policy, revisions) in &mut self.by_policy {
+            revisions.retain(|stored| self.uids.get(policy).is_some_and(|uid| stored.is_of(uid)));
+        }
+        self.by_policy.retain(|_, revisions| !revisions.is_empty());
     }
+}
+
+/// `stored`, if one of the policies with these UIDs owns it.
+fn owned(stored: Stored, uids: &BTreeMap<String, String>) -> Result<Stored, Foreign> {
+    let is_own = uids.get(&stored.policy).is_some_and(|uid| stored.is_of(uid));
+    if is_own { Ok(stored) } else { Err(stored.into_foreign()) }
 }
 
 /// `object` as JSON, with the escapes that Go's `encoding/json` writes.

@@ -36,7 +36,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const REVISIONS: &str = "/apis/apps/v1/namespaces/scpol-system/controllerrevisions";
+pub(crate) const REVISIONS: &str = "/apis/apps/v1/namespaces/scpol-system/controllerrevisions";
 
 /// The resources of `apps/v1` whose controllers are played.
 const PLAYED: [&str; 3] = ["deployments", "statefulsets", "daemonsets"];
@@ -495,14 +495,14 @@ pub(crate) async fn namespaces(world: &World, names: &[&str]) -> Result<()> {
 }
 
 /// Creates a Deployment in a namespace. Returns the image of its sidecar.
-async fn create_in(world: &World, namespace: &str, name: &str) -> Result<String> {
+pub(crate) async fn create_in(world: &World, namespace: &str, name: &str) -> Result<String> {
     let created = world.create(&format!("/apis/apps/v1/namespaces/{namespace}/deployments"), &deployment(name)).await?;
     Ok(image_of(&created, "envoy").to_owned())
 }
 
 /// The image of the sidecar in new Deployments of a namespace. No initializer sees a dry run, so on a server with
 /// Initializers the Deployment is stored for a moment.
-async fn new_in(client: &Client, version: Version, namespace: &str) -> Result<String> {
+pub(crate) async fn new_in(client: &Client, version: Version, namespace: &str) -> Result<String> {
     let all = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     if !version.has_initializers() {
         let created = request(client, "POST", &format!("{all}?dryRun=All"), &deployment("probe")).await?;
@@ -514,7 +514,7 @@ async fn new_in(client: &Client, version: Version, namespace: &str) -> Result<St
     Ok(image_of(&created, "envoy").to_owned())
 }
 
-async fn image_in(world: &World, namespace: &str, name: &str) -> Result<String> {
+pub(crate) async fn image_in(world: &World, namespace: &str, name: &str) -> Result<String> {
     let stored = world.get(&path_in(namespace, name)).await?.context("it is gone")?;
     Ok(image_of(&stored, "envoy").to_owned())
 }

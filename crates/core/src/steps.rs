@@ -60,21 +60,23 @@ impl Reached {
             return next;
         }
         // A namespace that has appeared since has its place in the steps so far.
-        for step in steps.iter().take(self.step + 1) {
+        for step in steps.iter().take(self.step.saturating_add(1)) {
             next.updated.extend(names(step, at.namespaces));
         }
+        // The clock of the leader that wrote it may have been fast.
+        let since = self.since.min(at.now);
         let is_over = match steps.get(self.step).and_then(Step::action) {
             None => false,
             Some(StepAction::Pause(pause)) => {
-                let is_resumed = at.resumed.is_some_and(|resumed| resumed >= self.since);
+                let is_resumed = at.resumed.is_some_and(|resumed| resumed >= since);
                 let length = pause.length().and_then(|length| SignedDuration::try_from(length).ok());
-                is_resumed || length.is_some_and(|length| at.now.duration_since(self.since) >= length)
+                is_resumed || length.is_some_and(|length| at.now.duration_since(since) >= length)
             }
             // What has just been added is not done.
             Some(_) => at.is_done && next.updated == self.updated,
         };
         if is_over {
-            (next.step, next.since) = (self.step + 1, at.now);
+            (next.step, next.since) = (self.step.saturating_add(1), at.now);
             next.updated.extend(steps.get(next.step).into_iter().flat_map(|step| names(step, at.namespaces)));
         }
         next
@@ -200,6 +202,17 @@ mod tests {
         assert_eq!(reached.step, 1);
         let reached = advance(&reached, &steps, &["canary-b", "web"], true, None, 3);
         assert_eq!(updated(&reached), "canary-a canary-b");
+    }
+
+    #[test]
+    fn a_begin_ahead_of_the_clock_and_a_step_out_of_range_hold_nothing_up() {
+        let steps = steps(json!([{ "pause": {} }, { "percent": 100 }]));
+        let ahead = Reached::begin("old", at(600));
+        assert_eq!(advance(&ahead, &steps, &["a"], true, None, 5), ahead);
+        assert_eq!(advance(&ahead, &steps, &["a"], true, Some(5), 5).step, 1, "it is resumed");
+        let far = Reached { step: usize::MAX, ..Reached::begin("old", at(0)) };
+        assert_eq!(advance(&far, &steps, &["a"], true, Some(5), 5).step, usize::MAX);
+        assert!(far.has_all(&steps) && far.paused(&steps).is_none());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `scpol rollout history`: the stored revisions of a policy.
 
 use super::revisions::Revisions;
-use super::{Revised, live, spec};
+use super::{Revised, live, spec, uid};
 use crate::cli::End;
-use crate::cli::output::{Output, Printing, age};
+use crate::cli::output::{Output, Printing, age, remark};
+use crate::cluster::revisions::{Foreign, Stored};
 use crate::revision::Content;
 use anyhow::Result;
 use clap::Args;
@@ -36,11 +37,25 @@ struct Line {
     images: Vec<String>,
 }
 
+/// What is stored and is no revision of the policy.
+#[derive(Serialize, Clone, Debug, PartialEq)]
+struct Ignored<'a> {
+    name: &'a str,
+    code: String,
+    why: &'a str,
+}
+
+impl<'a> Ignored<'a> {
+    fn of(foreign: &'a Foreign) -> Self {
+        Self { name: &foreign.name, code: Foreign::CODE.to_string(), why: &foreign.why }
+    }
+}
+
 pub(super) async fn run(options: HistoryOptions, out: &mut impl Write) -> Result<End> {
     let Revised { named, operator } = &options.of;
     let (client, _) = live::connect(&named.cluster).await?;
     let policy = super::find(&client, &named.policy).await?;
-    let revisions = Revisions::read(&client, &operator.operator_namespace, &named.policy).await?;
+    let revisions = Revisions::read(&client, &operator.operator_namespace, &named.policy, Some(uid(&policy))).await?;
     let printing = &options.printing;
     if let Some(number) = options.revision {
         let content = json!(revisions.numbered(&named.policy, number)?.revision.content);
@@ -51,12 +66,20 @@ pub(super) async fn run(options: HistoryOptions, out: &mut impl Write) -> Result
     }
     let update = Content::of(&spec(&policy)?).map(|content| content.hash());
     let lines = lines(&revisions, update.as_deref(), Timestamp::now());
-    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutHistory", "items": lines });
+    let ignored: Vec<_> = revisions.1.iter().map(Ignored::of).collect();
+    let document = || {
+        json!({
+            "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutHistory", "items": lines, "ignored": ignored,
+        })
+    };
     if !printing.is_written(document, out)? {
         if lines.is_empty() && !printing.no_headers {
             writeln!(out, "No revision is stored; the operator stores them with the rights of `config/rbac/rollout`.")?;
         } else if !lines.is_empty() {
             printing.table(["REVISION", "HASH", "AGE", "STATE", "IMAGES"], lines.iter().map(cells), out)?;
+        }
+        for Ignored { name, code, why } in &ignored {
+            remark(format_args!("warning: ControllerRevision `{name}` is ignored: {code}: {why}"));
         }
     }
     out.flush()?;
@@ -65,7 +88,7 @@ pub(super) async fn run(options: HistoryOptions, out: &mut impl Write) -> Result
 
 fn lines(revisions: &Revisions, update: Option<&str>, now: Timestamp) -> Vec<Line> {
     let current = revisions.current().map(|current| current.revision.hash.as_str());
-    let line = |stored: &crate::cluster::revisions::Stored| {
+    let line = |stored: &Stored| {
         let hash = stored.revision.hash.as_str();
         let states = [(current == Some(hash), "current"), (update == Some(hash), "update")];
         Line {

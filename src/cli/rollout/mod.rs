@@ -21,7 +21,7 @@ use crate::cluster::object::Object;
 use crate::cluster::policies;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use kube::Client;
+use kube::{Client, Resource};
 use std::io::Write;
 
 #[derive(Args, Debug)]
@@ -98,6 +98,11 @@ async fn find(client: &Client, name: &str) -> Result<Object> {
     }
     let stored = live::stored(client).await?;
     Err(unknown(name, &stored.context("the server has no SidecarPolicies: install the operator first")?))
+}
+
+/// The UID of `policy`.
+fn uid(policy: &Object) -> &str {
+    policy.meta().uid.as_deref().unwrap_or_default()
 }
 
 /// The spec of `policy`.

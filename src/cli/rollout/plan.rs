@@ -13,6 +13,7 @@ use crate::cli::{Cluster, End};
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
+use crate::cluster::revisions::Seen;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, Site};
 use crate::revision::Content;
@@ -241,15 +242,18 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
     if !options.site.names_version() {
         site = site.on(&server);
     }
-    let revisions = Revisions::read(&client, &site.operator_namespace, &policy.name).await?;
+    let uid = object.as_ref().map(|object| object["metadata"]["uid"].as_str().unwrap_or_default());
+    let revisions = Revisions::read(&client, &site.operator_namespace, &policy.name, uid).await?;
     // What is stored becomes a revision as soon as the operator may store some.
     let now = known.policies.get(&policy.name).and_then(|stored| Content::of(&stored.spec));
     let contents = Contents::new(&policy.name, &revisions, now);
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
     let targets_pods = policy.kinds.iter().any(|kind| kind.is_pod());
     let carriers = if targets_pods { carriers(&client, &policy.name).await? } else { HashMap::new() };
-    let restarted =
+    let asked =
         object.as_ref().and_then(|object| object["metadata"]["annotations"][RESTARTED_AT_KEY].as_str()?.parse().ok());
+    let recorded = revisions.0.iter().filter_map(|stored| stored.ahead.restarted);
+    let restarted = Seen::of(asked, recorded, Timestamp::now()).map(|seen| seen.at).or(asked);
     let deciding = Deciding {
         policy: &policy,
         policies: &policies,

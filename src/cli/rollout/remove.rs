@@ -2,8 +2,8 @@
 //! Pods and Jobs are never changed: they end, or a controller makes them anew from its template.
 
 use super::edit::{self, DryRun, Patched};
-use super::live;
 use super::revisions::{Contents, Revisions};
+use super::{live, uid};
 use crate::api::code::Code;
 use crate::cli::files::{self, Reading, SiteOptions};
 use crate::cli::output::{Printing, Text, counted};
@@ -111,7 +111,8 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     let (client, _) = live::connect(&options.cluster).await?;
     let mut site = options.site.site()?;
     let stored = live::stored(&client).await?.unwrap_or_default();
-    if let Some(object) = stored.iter().find(|object| object.name() == name) {
+    let object = stored.iter().find(|object| object.name() == name);
+    if let Some(object) = object {
         check_not_in_force(object)?;
     }
     let known = live::known(&stored, &site);
@@ -129,7 +130,7 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     if !options.site.names_version() {
         site = site.on(&server);
     }
-    let revisions = Revisions::read(&client, &site.operator_namespace, name).await?;
+    let revisions = Revisions::read(&client, &site.operator_namespace, name, object.map(uid)).await?;
     let contents = Contents::new(name, &revisions, forms.iter().rev().filter_map(|form| Content::of(&form.spec)));
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
     let mut marked = Vec::new();

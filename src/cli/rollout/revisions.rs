@@ -2,34 +2,43 @@
 
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cli::live;
-use crate::cluster::revisions::{self, Stored};
+use crate::cluster::revisions::{self, Foreign, Stored};
 use crate::revision::{Content, Revision};
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::ListParams;
 use std::sync::Arc;
 
-/// The revisions of a policy, oldest first.
+/// The revisions of a policy, oldest first, and what only says that it is one.
 #[derive(Default)]
-pub(super) struct Revisions(pub(super) Vec<Stored>);
+pub(super) struct Revisions(pub(super) Vec<Stored>, pub(super) Vec<Foreign>);
 
 impl Revisions {
-    /// Reads the revisions of `policy` in the operator's `namespace`.
+    /// Reads the revisions of `policy` in the operator's `namespace`. `uid` is that of the policy; none if it is deleted. Then
+    /// revisions of any owner count, because they only recognize content.
     ///
     /// # Errors
     /// If they cannot be listed, with the missing verb.
-    pub(super) async fn read(client: &Client, namespace: &str, policy: &str) -> Result<Self> {
+    pub(super) async fn read(client: &Client, namespace: &str, policy: &str, uid: Option<&str>) -> Result<Self> {
         let api = live::api(client, &revisions::resource(), Some(namespace));
         let own = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER},{POLICY_LABEL}={policy}"));
         let listed = live::list(&api, own).await;
         let listed = listed.with_context(|| format!("cannot list controllerrevisions in namespace `{namespace}`"))?;
-        Ok(Self::of(listed.iter().filter_map(Stored::parse).filter(|stored| stored.policy == policy)))
+        let (mut own, mut foreign) = (Vec::new(), Vec::new());
+        for parsed in listed.iter().filter_map(Stored::parse) {
+            match parsed {
+                Ok(stored) if uid.is_none_or(|uid| stored.is_of(uid)) => own.push(stored),
+                Ok(stored) => foreign.push(stored.into_foreign()),
+                Err(unknown) => foreign.push(unknown),
+            }
+        }
+        Ok(Self(Self::of(own).0, foreign))
     }
 
     pub(super) fn of(stored: impl IntoIterator<Item = Stored>) -> Self {
         let mut all: Vec<Stored> = stored.into_iter().collect();
         all.sort_by_key(|stored| stored.revision.number);
-        Self(all)
+        Self(all, Vec::new())
     }
 
     /// The revision whose rollout was complete last.
@@ -49,7 +58,9 @@ impl Revisions {
     pub(super) fn numbered(&self, policy: &str, number: i64) -> Result<&Stored> {
         match self.0.iter().find(|stored| stored.revision.number == number) {
             Some(found) => Ok(found),
-            None => bail!("there is no revision {number}; `scpol rollout history {policy}` lists those that there are"),
+            None => bail!(
+                "there is no revision {number}; `scpol rollout history {policy}` lists those that there are, and what is ignored"
+            ),
         }
     }
 
@@ -112,12 +123,12 @@ pub(super) mod tests {
         let mut annotations = revisions::annotations(None, complete);
         annotations.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let object: Value = json!({
-            "metadata": { "name": content.hash(), "labels": { POLICY_LABEL: "envoy" }, "annotations": annotations },
+            "metadata": { "name": format!("envoy-{}", content.hash()), "labels": { POLICY_LABEL: "envoy" }, "annotations": annotations },
             "data": content,
             "revision": number,
         });
         let object: Object = serde_json::from_value(object).unwrap();
-        Stored::parse(&object).unwrap()
+        Stored::parse(&object).unwrap().unwrap()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `scpol rollout status`: how far the rollout of a policy is, as its status says.
 
 use super::revisions::Revisions;
-use super::{Revised, api, live, spec, switch_on};
+use super::{Revised, api, live, spec, switch_on, uid};
 use crate::api::RESTARTED_AT_KEY;
 use crate::api::v1alpha1::Mode;
 use crate::cli::End;
@@ -135,7 +135,7 @@ impl State {
     /// The line for a terminal, with a bar.
     fn bar(&self) -> String {
         const CELLS: usize = 20;
-        let share = |part: i64| usize::try_from(part).unwrap_or_default() * CELLS;
+        let share = |part: i64| usize::try_from(part).unwrap_or_default().saturating_mul(CELLS);
         let full = share(self.updated).checked_div(usize::try_from(self.matched).unwrap_or_default()).unwrap_or(CELLS);
         let full = full.min(CELLS);
         format!("[{}{}] {}", "#".repeat(full), "-".repeat(CELLS - full), self.line())
@@ -169,13 +169,14 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     let Revised { named, operator } = &options.of;
     let (client, _) = live::connect(&named.cluster).await?;
     let policy = super::find(&client, &named.policy).await?;
-    let revisions = match Revisions::read(&client, &operator.operator_namespace, &named.policy).await {
-        Ok(revisions) => revisions,
-        Err(error) => {
-            remark(format_args!("warning: {}; so revisions have no numbers here", chain(&*error)));
-            Revisions::default()
-        }
-    };
+    let revisions =
+        match Revisions::read(&client, &operator.operator_namespace, &named.policy, Some(uid(&policy))).await {
+            Ok(revisions) => revisions,
+            Err(error) => {
+                remark(format_args!("warning: {}; so revisions have no numbers here", chain(&*error)));
+                Revisions::default()
+            }
+        };
     let state = State::of(&policy, &revisions)?;
     if options.watch && state.rolls {
         return watch(&client, &options, &revisions, out).await;

@@ -2,12 +2,12 @@
 
 use super::edit::{self, DryRun, annotate};
 use super::revisions::Revisions;
-use super::{Named, Revised, check_rolls, live, tell};
+use super::{Named, Revised, check_rolls, live, tell, uid};
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::cli::End;
 use anyhow::Result;
 use clap::Args;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -38,10 +38,14 @@ pub(super) async fn resume(options: ResumeOptions, out: &mut impl Write) -> Resu
     let Revised { named, operator } = &options.of;
     let name = named.policy.as_str();
     let (client, _) = live::connect(&named.cluster).await?;
-    // Without the right to read revisions, the clocks of this machine and of the leader have to agree.
-    let revisions = Revisions::read(&client, &operator.operator_namespace, name).await.unwrap_or_default();
+    let policy = super::find(&client, name).await?;
+    // Without the right to read revisions, the clocks of the API server and of the leader have to agree.
+    let own = Some(uid(&policy));
+    let revisions = Revisions::read(&client, &operator.operator_namespace, name, own).await.unwrap_or_default();
     let since = revisions.0.last().and_then(|latest| Some(latest.reached.as_ref()?.since));
-    let now = Timestamp::now();
+    // The server tells whole seconds, and the pause may have begun in this one.
+    let now = live::server_time(&client).await;
+    let now = now.saturating_add(SignedDuration::from_millis(999)).unwrap_or(now);
     let at = since.map_or(now, |since| since.max(now));
     edit::policy(&client, name, DryRun::None, |stored| {
         check_rolls(stored)?;
@@ -54,7 +58,7 @@ pub(super) async fn resume(options: ResumeOptions, out: &mut impl Write) -> Resu
 pub(super) async fn restart(options: SwitchOptions, out: &mut impl Write) -> Result<End> {
     let name = options.named.policy.as_str();
     let (client, _) = live::connect(&options.named.cluster).await?;
-    let now = Timestamp::now();
+    let now = live::server_time(&client).await;
     edit::policy(&client, name, DryRun::None, |stored| {
         check_rolls(stored)?;
         Ok(vec![restarting(&stored.value(), now)])

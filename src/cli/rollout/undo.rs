@@ -3,7 +3,7 @@
 
 use super::edit::{self, DryRun};
 use super::revisions::Revisions;
-use super::{Revised, live, spec, switch_on, tell};
+use super::{Revised, live, spec, switch_on, tell, uid};
 use crate::cli::End;
 use crate::cli::output::remark;
 use crate::revision::Content;
@@ -30,7 +30,7 @@ pub(super) async fn run(options: UndoOptions, out: &mut impl Write) -> Result<En
     let policy = super::find(&client, name).await?;
     let strategy = spec(&policy)?;
     let latest = Content::of(&strategy).context("the policy has no template, so there is nothing to go back to")?;
-    let revisions = Revisions::read(&client, &options.of.operator.operator_namespace, name).await?;
+    let revisions = Revisions::read(&client, &options.of.operator.operator_namespace, name, Some(uid(&policy))).await?;
     let to = match options.to_revision {
         0 => revisions.before(&latest.hash())?,
         number => revisions.numbered(name, number)?,

@@ -37,7 +37,10 @@ fn snapshot(objects: &[Value]) -> Snapshot {
         let parsed = Policy::parse(object, &site).map(Arc::new).map_err(Arc::new);
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let status = Arc::new(object["status"].clone());
-        (name.clone(), Stored { uid: name, generation: 1, status, resumed: None, restarted: None, parsed })
+        (
+            name.clone(),
+            Stored { uid: name, generation: 1, status, resumed: None, restarted: None, odd_times: Vec::new(), parsed },
+        )
     });
     let stored: BTreeMap<String, Stored> = stored.collect();
     let valid = stored.values().filter_map(|stored| stored.parsed.clone().ok());

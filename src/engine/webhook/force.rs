@@ -172,6 +172,7 @@ mod tests {
                     status: Arc::default(),
                     resumed: None,
                     restarted: None,
+                    odd_times: Vec::new(),
                     parsed,
                 },
             )

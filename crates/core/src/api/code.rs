@@ -311,6 +311,12 @@ codes! {
     417 ReplacementMissed "See `scpol explain` of the new pod: it names the reason.";
     /// The pod has the sidecar from the pod template of its owner, which decides what its replacement has.
     418 ContentOfOwner "Target the owner's kind instead of pods, or take the sidecar out of the owner: `scpol rollout remove`.";
+    /// A ControllerRevision with the label of the policy is not one of its revisions: another policy owns it, or one that had the name
+    /// before; or the hash in its name is not that of its content. Nothing uses it.
+    419 RevisionForeign "Delete it, if it is not needed: `kubectl delete controllerrevision -n scpol-system NAME`. Only the operator writes revisions.";
+    /// The flags of the operator do not allow the content of a stored revision any more. No workload gets it, and no rollout goes back to
+    /// it. New workloads outside the steps of a rollout get the latest revision instead.
+    420 RevisionRejected "None, if the flags are right: the next complete rollout takes its place. Else see `--allowed-images`, `--pod-security` and `--allow-in-templates`.";
 }
 
 impl fmt::Display for Code {

@@ -152,6 +152,19 @@ pub enum Progress {
 }
 
 impl Progress {
+    /// The same with `note`, if there is one, before its message. A halt stays as it is, because the next leader reads its message.
+    #[must_use]
+    pub fn noting(self, note: &str) -> Self {
+        let noted = |message: String| if note.is_empty() { message } else { format!("{note}; {message}") };
+        match self {
+            Self::NewRevision(message) => Self::NewRevision(noted(message)),
+            Self::RollingOut(message) => Self::RollingOut(noted(message)),
+            Self::Paused(message) => Self::Paused(noted(message)),
+            Self::Complete(message) => Self::Complete(noted(message)),
+            Self::Halted(message) => Self::Halted(message),
+        }
+    }
+
     /// The condition `Progressing`. A pause is Unknown, as that of a Deployment.
     fn row(&self) -> (Status, Code, &str) {
         match self {
