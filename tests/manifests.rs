@@ -357,6 +357,24 @@ fn the_rights_for_rollouts_are_in_their_folder_and_on_the_page_and_nowhere_else(
     assert_eq!(told, RIGHTS_OF_ROLLOUTS.iter().map(resource).collect());
 }
 
+/// A source that is missing in a NetworkPolicy is a cluster whose API server cannot reach the webhook.
+#[test]
+fn the_network_policy_names_the_ports_of_the_container_and_no_source() {
+    for file in [DEFAULT, LEGACY] {
+        let documents = documents(file);
+        let (deployment, policies) = (of_kind(&documents, "Deployment")[0], of_kind(&documents, "NetworkPolicy"));
+        let spec = &policies[0]["spec"];
+        assert_eq!((policies.len(), &policies[0]["apiVersion"]), (1, &json!("networking.k8s.io/v1")));
+        assert_eq!(spec["podSelector"], deployment["spec"]["selector"]);
+        assert_eq!(spec["policyTypes"], json!(["Ingress"]));
+        let rules: BTreeSet<String> = items(&spec["ingress"]).map(Value::to_string).collect();
+        let ports = items(&deployment["spec"]["template"]["spec"]["containers"][0]["ports"]);
+        let rule =
+            |port: &Value| json!({ "ports": [{ "port": port["containerPort"], "protocol": "TCP" }] }).to_string();
+        assert_eq!(rules, ports.map(rule).collect());
+    }
+}
+
 #[test]
 fn the_author_is_asked_about_each_namespace_in_the_same_words() {
     let documents = documents(AUTHOR);

@@ -62,7 +62,7 @@ impl Piece {
 /// data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The Deployment, and the objects that keep it running.
+    /// The Deployment, and the objects that keep it running and reachable.
     Process,
     /// The ServiceAccount and its rights.
     Rights,
@@ -75,9 +75,10 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// The kinds of the install files, and of what the operator writes into its namespace: part, group, version, kind, plural
 /// name, and whether the kind is namespaced. An empty version depends on the server.
-const INSTALLED: [(Part, &str, &str, &str, &str, bool); 14] = [
+const INSTALLED: [(Part, &str, &str, &str, &str, bool); 15] = [
     (Part::Process, "apps", "v1", "Deployment", "deployments", true),
     (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    (Part::Process, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),

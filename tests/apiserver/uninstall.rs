@@ -25,7 +25,7 @@ crate::tests![
 const NAMESPACE: &str = "/api/v1/namespaces/scpol-system";
 
 /// The lists of our objects on this server, by kind. A `/` before a name selects one object.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "/apis/apps/v1/namespaces/scpol-system/deployments",
     "/apis/apps/v1/namespaces/scpol-system/controllerrevisions",
     "/api/v1/namespaces/scpol-system/services",
@@ -37,6 +37,7 @@ const OURS: [&str; 11] = [
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings?labelSelector=app.kubernetes.io/part-of=sidecar-policy",
     "/apis/coordination.k8s.io/v1beta1/namespaces/scpol-system/leases",
     "/apis/policy/v1beta1/namespaces/scpol-system/poddisruptionbudgets",
+    "/apis/networking.k8s.io/v1/namespaces/scpol-system/networkpolicies",
 ];
 
 /// The objects in those lists.

@@ -170,7 +170,7 @@ fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
 
 /// Checks whether you may install, and may grant the shipped rights.
 pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) -> Vec<Item> {
-    const INSTALLED: [(&str, &str); 9] = [
+    const INSTALLED: [(&str, &str); 10] = [
         ("apiextensions.k8s.io", "customresourcedefinitions"),
         ("", "namespaces"),
         ("", "serviceaccounts"),
@@ -180,6 +180,7 @@ pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) 
         ("rbac.authorization.k8s.io", "rolebindings"),
         ("apps", "deployments"),
         ("policy", "poddisruptionbudgets"),
+        ("networking.k8s.io", "networkpolicies"),
     ];
     let client = subject.client();
     let applied = |(group, resource)| ["get", "create", "patch"].map(|verb| Right::everywhere(verb, group, resource));
