@@ -8,7 +8,7 @@ rm -rf "$files"
 mkdir -p "$files"/{crds,rbac/base,author,prometheus,grafana}
 cp crds/sidecarpolicies*.yaml "$files/crds"
 cp config/rbac/*.yaml "$files/rbac/base"
-cp -r config/rbac/{admission-policy,author-webhook,initializer,nodes,priority-lane,reports,rollout,secrets,webhook} "$files/rbac"
+cp -r config/rbac/{admission-policy,author-webhook,initializer,metrics-authorization,nodes,priority-lane,reports,rollout,secrets,webhook} "$files/rbac"
 cp config/author/policy.yaml "$files/author"
 cp config/manager/namespace.yaml "$files"
 cp config/prometheus/*.yaml "$files/prometheus"

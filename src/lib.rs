@@ -49,6 +49,7 @@
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |
 //! | commands and flags | [`cli`] |
 //! | the scrape, the probes, the log | [`metrics`], [`serving`], [`telemetry`] |
+//! | which connections a port accepts, keeps and closes | `listener` |
 //! | waiting times that no flag sets | [`timing`] |
 //!
 //! Words of the code:
@@ -76,6 +77,7 @@ pub mod cli;
 pub mod cluster;
 pub mod controller;
 pub mod engine;
+pub(crate) mod listener;
 pub mod metrics;
 pub mod operator;
 pub mod rollout;

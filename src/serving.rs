@@ -1,16 +1,34 @@
-//! `/metrics`, `/livez` and `/readyz`.
+//! `/metrics`, `/livez` and `/readyz`, on a thread of their own, so that reviews do not delay the probes, nor scrapes
+//! the reviews.
+//!
+//! `/livez` still reports on the main loop: it answers by the time of the loop's last turn. Few clients use the port, so
+//! [`CONNECTIONS`] is small. If all places are taken, the oldest connection is closed, whatever it does: a probe is
+//! answered within milliseconds, and a scrape is repeated. A rendering of the metrics is kept for
+//! [`timing::Process::scrape`], because any client can ask for one.
 
+mod scrapers;
+
+pub use self::scrapers::Scrapers;
+
+use crate::listener::{self, Ending, Limits};
 use crate::metrics::Metrics;
 use crate::survival::lock;
 use crate::timing;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// The most open connections: the probes of one kubelet, and some scrapers.
+const CONNECTIONS: usize = 64;
 
 /// The state behind the probes.
 pub struct Health {
@@ -70,25 +88,76 @@ impl Health {
     }
 }
 
-/// Serves on `listener`, for ever.
+/// The pages of the port.
+struct Pages {
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    /// Checks who may read the metrics; none if all may.
+    scrapers: Option<Scrapers>,
+    /// The last rendering of the metrics.
+    rendered: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl Pages {
+    async fn scraped(&self, headers: &HeaderMap) -> Response {
+        if let Some(scrapers) = &self.scrapers
+            && let Some(refusal) = scrapers.refusal(headers).await
+        {
+            return refusal.into_response();
+        }
+        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], self.metrics()).into_response()
+    }
+
+    fn metrics(&self) -> Bytes {
+        let mut rendered = lock(&self.rendered);
+        match &*rendered {
+            Some((since, page)) if since.elapsed() < self.health.timing.scrape => page.clone(),
+            _ => {
+                let page = Bytes::from(self.metrics.render());
+                *rendered = Some((Instant::now(), page.clone()));
+                page
+            }
+        }
+    }
+}
+
+/// Serves on `listener`, in a thread of its own, until the process ends. All may read the metrics if there are no
+/// `scrapers`.
 ///
 /// # Errors
-/// If the socket fails.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) -> std::io::Result<()> {
-    let router = Router::new()
+/// If there is no thread, or the socket is not usable.
+pub fn start(
+    listener: std::net::TcpListener,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    scrapers: Option<Scrapers>,
+    timing: &'static timing::Connections,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _runtime = runtime.enter();
+        TcpListener::from_std(listener)?
+    };
+    let router = router(Pages { metrics, health, scrapers, rendered: Mutex::default() });
+    let limits = Limits { connections: CONNECTIONS, of_a_peer: CONNECTIONS / 2, cuts_calls: true, timing };
+    let serve = move || {
+        let (_never, stop) = watch::channel(false);
+        let ending = Ending { stop, linger: Duration::ZERO, drain: Duration::ZERO };
+        runtime.block_on(listener::serve(listener, None, router, limits, ending));
+    };
+    std::thread::Builder::new().name("serving".to_owned()).spawn(serve).map(drop)
+}
+
+fn router(pages: Pages) -> Router {
+    Router::new()
         .route(
             "/metrics",
-            get(|State((metrics, _)): State<(Arc<Metrics>, Arc<Health>)>| async move {
-                ([("content-type", "text/plain; version=0.0.4")], metrics.render())
-            }),
+            get(|State(pages): State<Arc<Pages>>, headers: HeaderMap| async move { pages.scraped(&headers).await }),
         )
-        .route("/livez", get(|State((_, health)): State<(Arc<Metrics>, Arc<Health>)>| async move { live(&health) }))
-        .route(
-            "/readyz",
-            get(|State((_, health)): State<(Arc<Metrics>, Arc<Health>)>| async move { ready(&health).await }),
-        )
-        .with_state((metrics, health));
-    axum::serve(listener, router).await
+        .route("/livez", get(|State(pages): State<Arc<Pages>>| async move { live(&pages.health) }))
+        .route("/readyz", get(|State(pages): State<Arc<Pages>>| async move { ready(&pages.health).await }))
+        .with_state(Arc::new(pages))
 }
 
 fn live(health: &Health) -> (StatusCode, String) {
@@ -150,6 +219,17 @@ mod tests {
         let (status, body) = ready(&health).await;
         assert_eq!((status, body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the webhook has no certificate yet\n"));
         assert!(since.elapsed() < health.timing.first_ready);
+    }
+
+    #[test]
+    fn a_flood_of_scrapes_renders_once() {
+        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::new(&Timing::documented().process)));
+        let pages = Pages { metrics: metrics.clone(), health, scrapers: None, rendered: Mutex::default() };
+        let first = pages.metrics();
+        metrics.reconciles.inc();
+        assert_eq!(pages.metrics(), first);
+        *lock(&pages.rendered) = Some((Instant::now() - pages.health.timing.scrape, first.clone()));
+        assert_ne!(pages.metrics(), first);
     }
 
     #[tokio::test]

@@ -34,6 +34,8 @@ pub struct Timing {
     pub registration: Registration,
     /// The Initializer engine.
     pub initializer: Initializer,
+    /// The connections to the ports.
+    pub connections: Connections,
     /// The webhook engine.
     pub webhook: Webhook,
     /// The records about workloads.
@@ -72,6 +74,10 @@ pub struct Process {
     /// The time for which the webhook of a stopping replica still answers. API servers may call it until they see the
     /// registration without it.
     pub leaving: Duration,
+    /// The time limit of the question whether a client may read `/metrics`. Prometheus waits 10 s.
+    pub scraper: Duration,
+    /// The time for which a rendering of `/metrics` is kept.
+    pub scrape: Duration,
     /// The time to write the queued events when the operator stops.
     pub event_flush: Duration,
 }
@@ -189,6 +195,22 @@ impl Initializer {
     }
 }
 
+/// See [`Timing::connections`].
+#[derive(Debug)]
+pub struct Connections {
+    /// The time limit of a handshake, then of the head of the first request, and of the head of each later one from its
+    /// first byte on.
+    pub opening: Duration,
+    /// The time for which a connection may stay idle. Prometheus scrapes more often.
+    pub idle: Duration,
+    /// The time for which a connection may stay idle after a valid review.
+    pub proven_idle: Duration,
+    /// The interval at which connections are closed whose time is over.
+    pub look: Duration,
+    /// The pause after a failed accept, because file descriptors may have run out.
+    pub accept_pause: Duration,
+}
+
 /// See [`Timing::webhook`].
 #[derive(Debug)]
 pub struct Webhook {
@@ -205,19 +227,13 @@ pub struct Webhook {
     pub look: Duration,
     /// The interval of a replica's discovery, equal to the controller's at rest.
     pub survey: Duration,
-    /// The time limit of a handshake, and then of the head of the first request.
-    pub first_request: Duration,
     /// The time limit of a body. API servers give up after 3 s, as the registration says; those of 1.13 after 30 s.
     pub body: Duration,
-    /// The time for which a connection may stay idle.
-    pub idle: Duration,
     /// The time for which idle connections stay open while the server stops, so that a call in transit is still
     /// answered.
     pub linger: Duration,
     /// The time for running calls after that.
     pub drain: Duration,
-    /// The pause after a failed accept, because file descriptors may have run out.
-    pub accept_pause: Duration,
     /// The time limit for the read of a Namespace that is not cached. The API server waits 3 s in all.
     pub namespace: Duration,
     /// The time for which a call waits for the watch to show a Namespace that the server is not asked for.
@@ -296,6 +312,8 @@ const DOCUMENTED: Timing = Timing {
         stop_report: millis(1500),
         stop_report_pause: millis(200),
         leaving: seconds(3),
+        scraper: seconds(2),
+        scrape: seconds(1),
         event_flush: seconds(1),
     },
     watch: Watch {
@@ -342,6 +360,13 @@ const DOCUMENTED: Timing = Timing {
         refused: seconds(3),
         lane_closed: seconds(60),
     },
+    connections: Connections {
+        opening: seconds(10),
+        idle: seconds(2 * 60),
+        proven_idle: seconds(60 * 60),
+        look: millis(500),
+        accept_pause: millis(100),
+    },
     webhook: Webhook {
         certificate_poll: seconds(30),
         authority_settling: seconds(5 * 60),
@@ -349,12 +374,9 @@ const DOCUMENTED: Timing = Timing {
         longest_certificate_pause: seconds(2),
         look: seconds(5),
         survey: seconds(15 * 60),
-        first_request: seconds(10),
         body: seconds(10),
-        idle: seconds(60 * 60),
         linger: seconds(2),
         drain: seconds(5),
-        accept_pause: millis(100),
         namespace: seconds(1),
         namespace_arrival: millis(250),
         unknown_namespace: millis(500),
@@ -391,6 +413,8 @@ const SHORT: Timing = Timing {
         successor: millis(1500),
         stop_report_pause: millis(100),
         leaving: seconds(2),
+        // Tests read a counter right after the event.
+        scrape: millis(20),
         ..DOCUMENTED.process
     },
     watch: Watch {
@@ -434,12 +458,12 @@ const SHORT: Timing = Timing {
         lane_closed: seconds(5),
         ..DOCUMENTED.initializer
     },
+    connections: Connections { opening: seconds(3), idle: seconds(30), look: millis(250), ..DOCUMENTED.connections },
     webhook: Webhook {
         certificate_poll: seconds(2),
         authority_settling: seconds(5),
         longest_certificate_pause: millis(500),
         look: millis(500),
-        first_request: seconds(3),
         body: seconds(3),
         linger: seconds(1),
         bad_review: seconds(6),
@@ -496,8 +520,8 @@ mod tests {
 
     /// Pairs of times. The first must be less than the second.
     fn ascending(timing: &Timing) -> Vec<(&'static str, Duration, Duration)> {
-        let Timing { process, watch, controller, registration, initializer, webhook, workloads, uninstall, rollout } =
-            timing;
+        let Timing { process, watch, controller, registration, initializer, .. } = timing;
+        let Timing { connections, webhook, workloads, uninstall, rollout, .. } = timing;
         vec![
             ("a rollout looks before it asks a budget again", rollout.tick, rollout.again),
             ("a right without a waiting rollout is checked less often", rollout.again, rollout.rights),
@@ -547,7 +571,9 @@ mod tests {
             ("a bad review gets into a status", controller.status_period, webhook.bad_review),
             ("a review waits less than the API server", webhook.namespace + webhook.settling, WEBHOOK),
             ("an author is judged before the API server gives up", webhook.rights, WEBHOOK),
-            ("connections outlast their first request", webhook.first_request + webhook.body, webhook.idle),
+            ("connections outlast their first request", connections.opening + webhook.body, connections.idle),
+            ("a connection of an API server is kept longer", connections.idle, connections.proven_idle),
+            ("a slow client is noticed in time", connections.look, connections.opening),
             ("a trouble gets into a status", controller.status_period, workloads.trouble),
             ("pauses grow", workloads.look, workloads.longest_look),
             ("many namespaces are looked at before one again", workloads.report_pause, workloads.report_period),

@@ -154,6 +154,12 @@ fn the_chart_renders_what_kustomize_renders() {
             with_flag(more("default", &["rbac/reports"]), "--reports=openreports"),
         ),
         (
+            "check of scrapes",
+            CURRENT,
+            json!({ "operator": { "metricsAuthorization": true } }),
+            with_flag(more("default", &["rbac/metrics-authorization"]), "--metrics-authorization"),
+        ),
+        (
             "rollouts",
             CURRENT,
             json!({ "operator": { "rollouts": 30 } }),

@@ -357,6 +357,19 @@ fn the_rights_for_rollouts_are_in_their_folder_and_on_the_page_and_nowhere_else(
     assert_eq!(told, RIGHTS_OF_ROLLOUTS.iter().map(resource).collect());
 }
 
+#[test]
+fn the_check_of_scrapes_needs_two_questions_and_a_reader_one_path() {
+    let file = "config/rbac/metrics-authorization/role.yaml";
+    let questions = [
+        "cluster authentication.k8s.io/tokenreviews: create",
+        "cluster authorization.k8s.io/subjectaccessreviews: create",
+    ];
+    assert_eq!(rights(file), questions.map(str::to_owned).into());
+    let documents = documents(file);
+    let reader = of_kind(&documents, "ClusterRole")[1];
+    assert_eq!(reader["rules"], json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]));
+}
+
 /// A source that is missing in a NetworkPolicy is a cluster whose API server cannot reach the webhook.
 #[test]
 fn the_network_policy_names_the_ports_of_the_container_and_no_source() {

@@ -60,6 +60,10 @@ pub(super) struct RunOptions {
     /// Address for /metrics, /livez and /readyz
     #[arg(long, value_name = "ADDRESS", env = "SCPOL_LISTEN", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
+    /// Answer /metrics only for tokens of users who may get this path, as the API server says; probes stay open. Needs
+    /// config/rbac/metrics-authorization
+    #[arg(long, env = "SCPOL_METRICS_AUTHORIZATION")]
+    metrics_authorization: bool,
     /// Address on which API servers reach the webhook engine, by TLS; used from when a policy may need it
     #[arg(long, value_name = "ADDRESS", env = "SCPOL_WEBHOOK_LISTEN", default_value = "0.0.0.0:8443")]
     webhook_listen: SocketAddr,
@@ -71,6 +75,10 @@ pub(super) struct RunOptions {
     /// operator's own, in the Secret scpol-webhook]
     #[arg(long, value_name = "FOLDER", env = "SCPOL_WEBHOOK_CERT_DIR")]
     webhook_cert_dir: Option<PathBuf>,
+    /// File with the authorities, as PEM, of the client certificates that API servers show to the webhook; no other client is
+    /// let in. The API servers need it in their AdmissionConfiguration first [default: any client]
+    #[arg(long, value_name = "FILE", env = "SCPOL_WEBHOOK_CLIENT_CA")]
+    webhook_client_ca: Option<PathBuf>,
     /// Write an event for each successful injection, too
     #[arg(long, env = "SCPOL_EVENTS_INJECTED")]
     events_injected: bool,

@@ -32,6 +32,8 @@ pub struct Settings {
     pub url: Option<Uri>,
     /// The folder with the certificate; none to use a certificate of the operator's own.
     pub certificates: Option<PathBuf>,
+    /// The file with the authorities of clients' certificates; none to serve any client.
+    pub client_ca: Option<PathBuf>,
     /// Whether the operator registers the check of the rights of policy authors.
     pub author_check: bool,
     /// How long the operator does not restore a registration that a person deleted.

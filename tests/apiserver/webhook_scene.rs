@@ -17,6 +17,7 @@ use sidecar_policy::compile::webhook::{render, revision_of};
 use sidecar_policy::engine::webhook::authority::Lifetimes;
 use sidecar_policy::engine::webhook::certs::{Certificates, SECRET};
 use sidecar_policy::engine::webhook::server::{self, Webhook};
+use sidecar_policy::engine::webhook::tls::Tls;
 use sidecar_policy::metrics::Metrics;
 use sidecar_policy::naming::shared_name;
 use sidecar_policy::naming::{PROBE, PROBE_REFUSE};
@@ -85,7 +86,8 @@ impl Scene {
         let webhook = Arc::new(Webhook::new(Arc::new(operator)));
         let (stop, stopped) = watch::channel(false);
         let counted = Arc::new(Counted { certificates: certificates.clone(), handshakes: AtomicUsize::new(0) });
-        let serving = tokio::spawn(server::serve(listener, counted.clone(), webhook.clone(), stopped));
+        let serving =
+            tokio::spawn(server::serve(listener, Arc::new(Tls::new(counted.clone())), webhook.clone(), stopped));
         Ok(Self { world, capabilities, webhook, certificates, counted, endpoint, stop, serving })
     }
 

@@ -96,7 +96,8 @@ tolerations:
 {{- define "scpol.rights" -}}
 {{- $current := include "scpol.from" (list . "1.16") | eq "true" }}
 {{- $automatic := dict "webhook" true "admissionPolicy" $current "nodes" $current "initializer" (not $current)
-    "authorWebhook" .Values.operator.authorCheck "priorityLane" .Values.operator.priorityLane "secrets" false
+    "authorWebhook" .Values.operator.authorCheck "metricsAuthorization" .Values.operator.metricsAuthorization
+    "priorityLane" .Values.operator.priorityLane "secrets" false
     "reports" (has .Values.operator.reports (list "policyreports" "openreports"))
     "rollout" (gt (int .Values.operator.rollouts) 0) }}
 {{- $parts := list "base" }}

@@ -15,7 +15,7 @@ use crate::engine::process::Serving;
 use crate::metrics::Metrics;
 use crate::operator::Operator;
 use crate::policy::Site;
-use crate::serving::{self, Health};
+use crate::serving::{self, Health, Scrapers};
 use crate::survival;
 use crate::timing::Timing;
 use crate::workloads::Workloads;
@@ -23,10 +23,10 @@ use crate::workloads::waiting::Waiting;
 use anyhow::{Context, Result, anyhow};
 use kube::Client;
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -86,6 +86,7 @@ impl Process {
             listen: options.webhook_listen,
             url: options.webhook_url.clone(),
             certificates: options.webhook_cert_dir.clone(),
+            client_ca: options.webhook_client_ca.clone(),
             author_check: options.author_check,
             repair_hold: options.repair_hold,
         };
@@ -252,11 +253,12 @@ impl Base {
         let timing = options.waiting.timing();
         let servers = Servers::connect(config, metrics.clone())?;
         let health = Arc::new(Health::new(&timing.process));
-        let listener = TcpListener::bind(options.listen)
-            .await
-            .with_context(|| format!("--listen {} cannot be used", options.listen))?;
+        let listener =
+            TcpListener::bind(options.listen).with_context(|| format!("--listen {} cannot be used", options.listen))?;
         info!(address = %listener.local_addr()?, "Serving");
-        tokio::spawn(serving::serve(listener, metrics.clone(), health.clone()));
+        let scrapers = || Scrapers::new(servers.client.clone(), &timing.process);
+        let scrapers = options.metrics_authorization.then(scrapers);
+        serving::start(listener, metrics.clone(), health.clone(), scrapers, &timing.connections)?;
         let capabilities = health.alive(reach::server(&servers, &timing.process)).await?;
         let version = capabilities
             .lease_version

@@ -715,6 +715,7 @@ mod tests {
             listen: ([127, 0, 0, 1], 0).into(),
             url: None,
             certificates: None,
+            client_ca: None,
             author_check: false,
             repair_hold: Duration::ZERO,
         };

@@ -2,8 +2,8 @@
 //! express.
 //!
 //! [`compile::webhook`](crate::compile::webhook) renders the registrations. [`server`] receives the calls, and
-//! [`review`](crate::review) answers them. [`certs`] keeps the certificate, which [`authority`] creates. [`force`] records
-//! which policies are in effect by webhook. [`replica`] joins the parts. `docs/webhooks.md` describes the behaviour of servers.
+//! [`review`](crate::review) answers them. `bodies` reads them. [`certs`] keeps the certificate, which [`authority`] creates,
+//! and [`tls`] the settings of handshakes. [`force`] records which policies are in effect by webhook. [`replica`] joins the parts. `docs/webhooks.md` describes the behaviour of servers.
 //!
 //! [`author`] does not deliver policies: it uses the same server to check the authors of policies.
 //!
@@ -13,10 +13,12 @@
 
 pub mod author;
 pub mod authority;
+mod bodies;
 pub mod certs;
 pub mod force;
 pub mod replica;
 pub mod server;
+pub mod tls;
 
 use super::process::{Serving, Settings};
 use super::registration::{is_unanswered, unanswered};

@@ -3,6 +3,7 @@
 use super::author::keep;
 use super::certs::{self, Certificates};
 use super::server::{self, Webhook};
+use super::tls::Tls;
 use super::{NAME, force};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
@@ -41,6 +42,10 @@ pub(super) fn start(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<A
         .with_context(|| format!("--webhook-listen {} cannot be used", settings.listen))?;
     let (endpoint, names) = endpoint(settings.url.as_ref(), &operator.site().operator_namespace);
     let certificates = Arc::new(certificates(operator, settings.certificates.as_deref(), names));
+    let tls = Arc::new(match &settings.client_ca {
+        Some(file) => Tls::for_clients(certificates.clone(), file).context("--webhook-client-ca cannot be used")?,
+        None => Tls::new(certificates.clone()),
+    });
     let (demand, demanded) = watch::channel(settings.author_check);
     let author_check = settings.author_check.then(|| watch::Sender::new(None));
     let (reached, reach) = watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
@@ -49,6 +54,7 @@ pub(super) fn start(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<A
         operator: operator.clone(),
         endpoint,
         certificates: certificates.clone(),
+        tls,
         ready: ready.clone(),
         judges_authors: settings.author_check,
         demanded,
@@ -103,6 +109,7 @@ struct Replica {
     /// The address at which API servers call.
     endpoint: Endpoint,
     certificates: Arc<Certificates>,
+    tls: Arc<Tls>,
     /// True while no policy needs the webhook, and again once it serves and knows the policies in effect.
     ready: Arc<AtomicBool>,
     judges_authors: bool,
@@ -135,11 +142,12 @@ impl Replica {
             tokio::spawn(self.keep_certificate(webhook.clone(), reached)),
             tokio::spawn(self.survey()),
             tokio::spawn(self.settle(&webhook)),
+            tokio::spawn(self.follow_clients()),
         ];
         if let Ok(address) = listener.local_addr() {
             info!(%address, "The webhook serves");
         }
-        server::serve(listener, self.certificates.clone(), webhook, stop).await;
+        server::serve(listener, self.tls.clone(), webhook, stop).await;
         for task in tasks {
             task.abort();
         }
@@ -163,6 +171,14 @@ impl Replica {
         async move {
             let begin = || keep(&certificates, &webhook, &endpoint, &reached, operator.timing.webhook.look);
             operator.persist("keeping the certificate", begin).await;
+        }
+    }
+
+    fn follow_clients(&self) -> impl Future<Output = ()> + use<> {
+        let (operator, tls) = (self.operator.clone(), self.tls.clone());
+        async move {
+            let begin = || tls.run(operator.timing.webhook.certificate_poll);
+            operator.persist("reading the authority of clients", begin).await;
         }
     }
 

@@ -2,61 +2,44 @@
 //! `POST /author/{revision}` for the check of authors ([`author`]).
 //!
 //! # Limits, and their reasons
-//! Callers are not authenticated: any client that reaches the port can post. So the resources of each call are limited.
-//! All reviews that are read at one time share 32 MiB ([`BUDGET`]). Further reviews wait as long as their callers do. A
-//! connection must send its first request within 10 s ([`timing::Webhook::first_request`]), and a body within 10 s.
-//! After that it may be idle for an hour ([`timing::Webhook::idle`]), because API servers keep connections, those of
-//! 1.13 for ever. A request on a connection that is just closing is lost. At most 1024 connections are open
-//! ([`CONNECTIONS`]).
-//!
-//! # Stopping
-//! The server accepts no new connections, and every answer has `Connection: close`. After 2 s
-//! ([`timing::Webhook::linger`]) it closes idle connections. Running calls are finished.
+//! Callers are not authenticated, unless `--webhook-client-ca` is set: any client that reaches the port can post. So the
+//! resources of each call are limited. The module `listener` limits connections; those that have sent a valid review
+//! are kept, and go last. The module `bodies` limits memory: all reviews share 32 MiB, and further ones wait as long as
+//! their callers do. A body must come within 10 s ([`timing::Webhook::body`]).
 
 use super::NAME;
 use super::author::rights::Rights;
+use super::bodies::{Bodies, Unread};
+use super::tls::Tls;
 use crate::api::code::Code;
 use crate::decision::Outcome;
 use crate::engine::Unavailable;
+use crate::listener::{self, Connection, Ending, Limits};
 use crate::operator::Operator;
 use crate::outside::{escaped, shown};
 use crate::policy::{Policies, Policy};
 use crate::review::author::{self, Judgement};
-use crate::review::{Answer, Call, Decided, Invalid, LARGEST, Review, Told};
+use crate::review::{Answer, Call, Decided, Invalid, Review, Told};
 use crate::survival::{self, lock};
 use crate::telemetry;
 use crate::timing;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
 use futures::FutureExt;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::ServerConfig;
-use rustls::crypto::ring;
-use rustls::server::ResolvesServerCert;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt;
 use tracing::{debug, error, warn};
 
-/// The size of all reviews that are read at one time, in KiB. Parsed reviews take several times as much.
-pub const BUDGET: u32 = 32 << 10;
-/// The least share of [`BUDGET`] for a review, in KiB, for the other costs of a call.
-const LEAST: u32 = 16;
 /// The most open connections. An API server keeps 25 for each of our addresses (client-go, `idleConnsPerHost`), and
 /// opens more for concurrent creates.
 pub const CONNECTIONS: usize = 1024;
@@ -380,120 +363,22 @@ enum Asked {
 /// The shared state of the routes.
 struct Shared {
     webhook: Arc<Webhook>,
-    budget: Arc<Semaphore>,
-    is_stopping: AtomicBool,
+    bodies: Bodies,
 }
 
-/// Serves on `listener` with the certificate from `certificates` for each handshake, until `stop` is true and running
-/// calls are finished. The end takes at most `linger` and `drain` of [`timing::Webhook`]: 7 s.
-pub async fn serve(
-    listener: TcpListener,
-    certificates: Arc<dyn ResolvesServerCert>,
-    webhook: Arc<Webhook>,
-    mut stop: watch::Receiver<bool>,
-) {
+/// Serves on `listener` with the certificates of `tls`, until `stop` is true and running calls are finished. The end
+/// takes at most `linger` and `drain` of [`timing::Webhook`]: 7 s.
+pub async fn serve(listener: TcpListener, tls: Arc<Tls>, webhook: Arc<Webhook>, stop: watch::Receiver<bool>) {
     let timing = webhook.timing();
-    let acceptor = TlsAcceptor::from(Arc::new(config(certificates)));
-    let budget = Arc::new(Semaphore::new(BUDGET as usize));
-    let shared = Arc::new(Shared { webhook, budget, is_stopping: AtomicBool::new(false) });
-    let router = router(shared.clone());
-    let (close, closing) = watch::channel(false);
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut connections = JoinSet::new();
-    loop {
-        let stream = tokio::select! {
-            stream = accept(&listener, &room, timing.accept_pause) => stream,
-            _ = stop.wait_for(|stop| *stop) => break,
-        };
-        while connections.try_join_next().is_some() {}
-        let Some((stream, place)) = stream else { continue };
-        let connection = connection(stream, acceptor.clone(), router.clone(), closing.clone(), timing);
-        connections.spawn(async move {
-            connection.await;
-            drop(place);
-        });
-    }
-    drop(listener);
-    shared.is_stopping.store(true, Ordering::Relaxed);
-    let _ = tokio::time::timeout(timing.linger, drained(&mut connections)).await;
-    close.send_replace(true);
-    if tokio::time::timeout(timing.drain, drained(&mut connections)).await.is_err() {
-        warn!(calls = connections.len(), "Some calls have not ended in time");
-    }
-}
-
-async fn drained(connections: &mut JoinSet<()>) {
-    while connections.join_next().await.is_some() {}
-}
-
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-    pause: Duration,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = room.clone().acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
-        Err(error) => {
-            // For example, no file descriptors are left. The pause avoids a flood of log lines.
-            warn!(%error, "Cannot accept a connection");
-            tokio::time::sleep(pause).await;
-            None
-        }
-    }
-}
-
-fn config(certificates: Arc<dyn ResolvesServerCert>) -> ServerConfig {
-    let provider = Arc::new(ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider has cipher suites for both versions")
-        .with_no_client_auth()
-        .with_cert_resolver(certificates);
-    // With HTTP/2, an API server would open a single connection, to a single replica.
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config
-}
-
-async fn connection(
-    stream: TcpStream,
-    acceptor: TlsAcceptor,
-    router: Router,
-    mut closing: watch::Receiver<bool>,
-    timing: &timing::Webhook,
-) {
-    // Small answers are sent at once.
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(timing.first_request, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return debug!(%error, "A handshake failed"),
-        Err(_) => return debug!("A handshake took too long"),
+    let limits = Limits {
+        connections: CONNECTIONS,
+        of_a_peer: CONNECTIONS / 2,
+        cuts_calls: false,
+        timing: &webhook.operator.timing.connections,
     };
-    let is_used = AtomicBool::new(false);
-    let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        is_used.store(true, Ordering::Relaxed);
-        router.clone().oneshot(request.map(Body::new))
-    });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(timing.idle)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        ended = serving.as_mut() => return ended.unwrap_or_else(|error| debug!(%error, "A connection failed")),
-        () = tokio::time::sleep(timing.first_request) => {}
-        _ = closing.wait_for(|closing| *closing) => {}
-    }
-    if !is_used.load(Ordering::Relaxed) {
-        return;
-    }
-    tokio::select! {
-        ended = serving.as_mut() => return ended.unwrap_or_else(|error| debug!(%error, "A connection failed")),
-        _ = closing.wait_for(|closing| *closing) => serving.as_mut().graceful_shutdown(),
-    }
-    if let Err(error) = serving.await {
-        debug!(%error, "A connection failed");
-    }
+    let ending = Ending { stop, linger: timing.linger, drain: timing.drain };
+    let router = router(Arc::new(Shared { webhook, bodies: Bodies::new() }));
+    listener::serve(listener, Some(&|| tls.acceptor()), router, limits, ending).await;
 }
 
 fn router(shared: Arc<Shared>) -> Router {
@@ -506,36 +391,39 @@ fn router(shared: Arc<Shared>) -> Router {
 }
 
 fn at(asked: Asked) -> MethodRouter<Arc<Shared>> {
-    post(move |state, path, request| review(asked, state, path, request))
+    post(move |state, path, connection, request| review(asked, state, path, connection, request))
 }
 
 async fn review(
     asked: Asked,
     State(shared): State<Arc<Shared>>,
     Path(revision): Path<String>,
+    Extension(connection): Extension<Arc<Connection>>,
     request: Request<Body>,
 ) -> Response {
-    let mut response =
-        match tokio::time::timeout(shared.webhook.timing().body, read(&shared, request.into_body())).await {
-            _ if !is_revision(&revision) => {
-                (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response()
-            }
-            Ok(Ok((body, room))) => {
-                let answer = match asked {
-                    Asked::Workload(call) => shared.webhook.answer(call, &revision, &body).await,
-                    Asked::Author => shared.webhook.answer_author(&revision, &body).await,
-                };
-                drop(room);
-                told(answer)
-            }
-            Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &revision, &Invalid::TooLarge, None)),
-            Ok(Err(Unread::Broken(refused))) => refused,
-            Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
-        };
-    if shared.is_stopping.load(Ordering::Relaxed) {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let webhook = &shared.webhook;
+    if !is_revision(&revision) {
+        return (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response();
     }
-    response
+    let reading = shared.bodies.read(&connection, request.into_body());
+    let read = match tokio::time::timeout(webhook.timing().body, reading).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(Unread::TooLarge)) => return told(webhook.refuse(asked, &revision, &Invalid::TooLarge, None)),
+        Ok(Err(Unread::Broken(error))) => {
+            let told = format!("the review has not come whole: {error}\n");
+            return (StatusCode::BAD_REQUEST, told).into_response();
+        }
+        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
+    };
+    connection.has_request();
+    let answer = match asked {
+        Asked::Workload(call) => webhook.answer(call, &revision, &read.bytes).await,
+        Asked::Author => webhook.answer_author(&revision, &read.bytes).await,
+    };
+    if answer.0 == StatusCode::OK && webhook.knows(&revision) {
+        connection.prove();
+    }
+    told(answer)
 }
 
 fn is_revision(text: &str) -> bool {
@@ -545,37 +433,6 @@ fn is_revision(text: &str) -> bool {
 fn told((status, answer): (StatusCode, Vec<u8>)) -> Response {
     let content = if status == StatusCode::OK { "application/json" } else { "text/plain" };
     (status, [(header::CONTENT_TYPE, content)], answer).into_response()
-}
-
-/// The reason why there is no body.
-enum Unread {
-    TooLarge,
-    /// The body is incomplete, or there is no room for it.
-    Broken(Response),
-}
-
-/// The body, once there is room for it, with the permit for that room.
-async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Unread> {
-    let size = body.size_hint();
-    if size.lower() > LARGEST as u64 {
-        return Err(Unread::TooLarge);
-    }
-    let most = size.upper().unwrap_or(LARGEST as u64).min(LARGEST as u64);
-    let share = u32::try_from(most >> 10).unwrap_or(BUDGET).max(LEAST);
-    let room = shared.budget.clone().acquire_many_owned(share).await;
-    let room = room.map_err(|_| Unread::Broken(StatusCode::SERVICE_UNAVAILABLE.into_response()))?;
-    match axum::body::to_bytes(body, LARGEST).await {
-        Ok(bytes) => Ok((bytes, room)),
-        Err(error) if is_too_large(&error) => Err(Unread::TooLarge),
-        Err(error) => {
-            let told = (StatusCode::BAD_REQUEST, format!("the review has not come whole: {error}\n"));
-            Err(Unread::Broken(told.into_response()))
-        }
-    }
-}
-
-fn is_too_large(error: &axum::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
 }
 
 #[cfg(test)]
