@@ -2,7 +2,7 @@
 
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::scene::{Calm, Engine, Scene, agent, envoy, first, second};
-use crate::chaos::{certificates, clock, crowd, killed, limits, rollout, stale, stories, upgrade};
+use crate::chaos::{certificates, clock, crowd, killed, limits, rollout, siege, stale, stories, upgrade};
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -378,6 +378,13 @@ pub(crate) const CASES: &[Case] = &[
         engines: LEGACY,
         is_quick: false,
         play: Play::Story(|scene| limits::stopped_amid_a_crowd(scene).boxed()),
+    },
+    Case {
+        id: "F27",
+        name: "ports_under_siege",
+        engines: &[Engine::Webhook],
+        is_quick: false,
+        play: Play::Story(|scene| siege::siege(scene).boxed()),
     },
     Case {
         id: "UP",

@@ -72,7 +72,7 @@ fn elsewhere(number: usize, version: usize) -> Value {
 }
 
 /// The peak memory of a process in MiB.
-fn most_held(pid: u32) -> Result<u64> {
+pub(crate) fn most_held(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
     let kilobytes: u64 = line.split_whitespace().next().context("no number")?.parse()?;

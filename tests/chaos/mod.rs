@@ -14,6 +14,7 @@ mod limits;
 pub(crate) mod proxy;
 mod rollout;
 mod scene;
+mod siege;
 mod stale;
 mod stories;
 mod upgrade;

@@ -16,16 +16,9 @@ mod markers;
 mod power;
 mod reviews;
 mod revisions;
-mod serving;
+pub(crate) mod serving;
 mod tenants;
 
 /// The tests of every file.
-pub(crate) const TESTS: &[&[crate::runner::Test]] = &[
-    authors::TESTS,
-    markers::TESTS,
-    power::TESTS,
-    reviews::TESTS,
-    revisions::TESTS,
-    serving::TESTS,
-    tenants::TESTS,
-];
+pub(crate) const TESTS: &[&[crate::runner::Test]] =
+    &[authors::TESTS, markers::TESTS, power::TESTS, reviews::TESTS, revisions::TESTS, serving::TESTS, tenants::TESTS];
