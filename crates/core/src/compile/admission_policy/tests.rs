@@ -198,7 +198,7 @@ fn inlined(expression: &str, variables: &super::variables::Variables) -> String 
         ["at", "spec", "names", "pod", "annotation", "namespace", "enforced", "items", "claims", "ours"];
     let mut text = expression.to_owned();
     for (name, own) in variables.iter().collect::<Vec<_>>().into_iter().rev() {
-        let word = regex::Regex::new(&format!(r"\bvariables\.{name}\b")).unwrap();
+        let word = regex::Regex::new(&format!(r"(?-u:\bvariables\.{name}\b)")).unwrap();
         if !word.is_match(&text) {
             continue;
         }
