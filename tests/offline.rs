@@ -9,7 +9,10 @@ mod console;
 mod convert;
 mod crd;
 mod dashboard;
+#[path = "hostile/generator.rs"]
+mod generator;
 mod golden;
+mod hostile_objects;
 mod kept;
 mod laws;
 mod lint;

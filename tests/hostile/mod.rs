@@ -10,9 +10,14 @@
 //! | [`revisions`] | writes stored revisions, times and numbers |
 //! | [`tenants`] | has a policy beside those of others |
 //! | [`power`] | holds the operator's token |
+//! | [`objects`] | creates workloads that a generator makes |
 
 mod authors;
+mod generator;
+#[path = "../kept/mod.rs"]
+mod kept;
 mod markers;
+mod objects;
 mod power;
 mod reviews;
 mod revisions;
@@ -20,5 +25,13 @@ pub(crate) mod serving;
 mod tenants;
 
 /// The tests of every file.
-pub(crate) const TESTS: &[&[crate::runner::Test]] =
-    &[authors::TESTS, markers::TESTS, power::TESTS, reviews::TESTS, revisions::TESTS, serving::TESTS, tenants::TESTS];
+pub(crate) const TESTS: &[&[crate::runner::Test]] = &[
+    authors::TESTS,
+    markers::TESTS,
+    objects::TESTS,
+    power::TESTS,
+    reviews::TESTS,
+    revisions::TESTS,
+    serving::TESTS,
+    tenants::TESTS,
+];
