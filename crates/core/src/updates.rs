@@ -420,7 +420,7 @@ fn a_marker_without_its_content_is_as_good_as_none() {
         let add = |container: &Value, field: &str, value: Value| {
             with(&json!({ "c": container }), &format!("/c/{field}"), value)["c"].clone()
         };
-        let (honest, variables) = (created(&both[..1], &deployment()), created(&[of_variable.clone()], &deployment()));
+        let (honest, variables) = (created(&both[..1], &deployment()), created(from_ref(&of_variable), &deployment()));
         let own = json!(honest.pointer(MARKER).unwrap().as_str().unwrap().replace("/envoy", "/app"));
         let garbage = json!(honest.pointer(MARKER).unwrap().as_str().unwrap().replace("[\"", "[yes"));
         let long = format!(",\"{}\"", "x".repeat(300)).repeat(700);
@@ -450,11 +450,11 @@ fn a_marker_without_its_content_is_as_good_as_none() {
                 containers(&honest, &[&app, &add(&envoy, "env", json!([{ "name": "ROLE", "value": "1" }]))]),
                 "as it was",
             ),
-            ("no variable", &[of_variable.clone()][..], containers(&variables, &[&app]), "app:1 marked"),
-            ("all variables", &[of_variable.clone()][..], variables.clone(), "as it was"),
+            ("no variable", from_ref(&of_variable), containers(&variables, &[&app]), "app:1 marked"),
+            ("all variables", from_ref(&of_variable), variables.clone(), "as it was"),
             (
                 "a container came later",
-                &[of_variable.clone()][..],
+                from_ref(&of_variable),
                 containers(&variables, &[&app, &with_a, &envoy]),
                 "as it was",
             ),

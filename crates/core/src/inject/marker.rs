@@ -84,7 +84,7 @@ fn policies(workload: &Workload) -> impl Iterator<Item = &str> {
 /// The most characters of all markers on a pod together, and so of each. A longer one is unreadable.
 ///
 /// A marker has some 70 characters for each addition (`"/spec/template/spec/containers/NAME/env/NAME",`), so this is
-/// room for 900. In CEL, a match against [`pattern`] costs 8.5 for each character, and a call may cost 1 000 000
+/// room for 900. In CEL, a match against [`pattern`] costs 8.6 for each character, and a call may cost 1 000 000
 /// (`PerCallLimit` in `k8s.io/apiserver/pkg/apis/cel`): a marker of 120 000 characters would fail the expression, and
 /// with it the injection of every policy.
 pub(crate) const MAX_LENGTH: usize = 1 << 16;
@@ -130,6 +130,14 @@ pub(crate) fn pattern() -> String {
     let pointers = format!("({pointer}(,{pointer})*)");
     let [beginning, added, nulls] = [BEGINNING, ADDED, NULLS].map(regex::escape);
     format!("^{beginning}[0-9a-f]{{16}}{added}{pointers}?({nulls}{pointers})?]\\}}$")
+}
+
+/// False only if no marker on `workload` lists the container `name`. Cheap, because it reads no marker.
+pub(super) fn may_list(workload: &Workload, name: &str) -> bool {
+    let is_escaped = name.contains(super::pod::UNNAMED) || name.contains(['~', '/']);
+    let end = format!("/{name}\"");
+    let mut values = policies(workload).filter_map(|policy| workload.pod_annotation(&key(policy)));
+    is_escaped || values.any(|value| value.contains(&end))
 }
 
 /// The names of all containers and init containers in the markers on `workload`, without the markers of `matching`: they

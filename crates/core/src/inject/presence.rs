@@ -15,6 +15,7 @@ use super::pod::Pod;
 use crate::api::v1alpha1::RawObject;
 use crate::workload::Workload;
 use serde_json::Value;
+use std::cell::OnceCell;
 
 /// How much of the content of a template a workload has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,14 +132,18 @@ fn of_inner(pod: &Pod<'_>, template: &Template, others: &[&Template]) -> Presenc
     if wanted.is_empty() {
         return Presence::Whole;
     }
-    let (marked, picks) = (marker::containers(pod.workload, &[]), template.picks());
+    let (marked, picks) = (OnceCell::new(), template.picks());
+    let is_marked = |name: &str| {
+        let containers = || marked.get_or_init(|| marker::containers(pod.workload, &[]));
+        marker::may_list(pod.workload, name) && containers().contains(name)
+    };
     let mut result = Presence::Whole;
     for list in LISTS.iter().filter(|list| template.reaches(list)) {
         for container in pod.items(list) {
             let name = list.key_of(container);
             let is_of_a_policy =
                 template.names_container(name) || others.iter().any(|other| other.names_container(name));
-            if marked.contains(name) || is_of_a_policy || !picks(name) {
+            if is_of_a_policy || !picks(name) || is_marked(name) {
                 continue;
             }
             let mut parts = wanted.iter().map(|(inner, item)| {
