@@ -11,7 +11,6 @@ use sidecar_policy::api::pod_security::Standard;
 use sidecar_policy::decision::Decision;
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
-use sidecar_policy::review::author;
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::fs;
@@ -386,40 +385,6 @@ fn the_network_policy_names_the_ports_of_the_container_and_no_source() {
             |port: &Value| json!({ "ports": [{ "port": port["containerPort"], "protocol": "TCP" }] }).to_string();
         assert_eq!(rules, ports.map(rule).collect());
     }
-}
-
-#[test]
-fn the_author_is_asked_about_each_namespace_in_the_same_words() {
-    let documents = documents(AUTHOR);
-    let policy = of_kind(&documents, "ValidatingAdmissionPolicy")[0];
-    let (first, others) = policy["spec"]["validations"].as_array().unwrap().split_at(1);
-    assert!(first[0]["expression"].as_str().unwrap().contains(r#"namespace("").check("create")"#));
-    let isnamed = policy["spec"]["variables"][1]["expression"].as_str().unwrap();
-    assert!(isnamed.contains(&format!("size(variables.names) <= {} ", others.len())), "{isnamed}");
-    assert_eq!(author::NAMED, others.len());
-    for (index, row) in others.iter().enumerate() {
-        let with = |text: &Value, index: usize| {
-            text.as_str()
-                .unwrap()
-                .replace("names[0]", &format!("names[{index}]"))
-                .replace("<= 0", &format!("<= {index}"))
-        };
-        for field in ["expression", "messageExpression"] {
-            assert_eq!(row[field], with(&others[0][field], index), "{index}");
-        }
-    }
-    // The operator's message must have the same words.
-    let told = |row: &Value| {
-        let message = row["messageExpression"].as_str().unwrap();
-        let parts = message.split(" + ").map(|part| match part {
-            "request.userInfo.username" => "jo",
-            "variables.names[0]" => "shop",
-            text => text.trim_matches('"'),
-        });
-        parts.collect::<String>()
-    };
-    let jo: author::Author = serde_json::from_value(json!({ "username": "jo" })).unwrap();
-    assert_eq!((jo.lacks(""), jo.lacks("shop")), (told(&first[0]), told(&others[0])));
 }
 
 #[test]

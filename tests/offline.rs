@@ -2,6 +2,7 @@
 
 mod access;
 mod architecture;
+mod author_check;
 mod chart;
 mod commands;
 #[path = "support/console.rs"]

@@ -38,8 +38,9 @@ pub(super) struct RunOptions {
     protected_namespaces: Vec<String>,
     #[command(flatten)]
     trust: TrustOptions,
-    /// Have the API server ask the operator whether the author of a policy may create pods wherever it injects, and refuse it
-    /// else; needs config/rbac/author-webhook. From Kubernetes 1.30 on, config/author-check.yaml does it without the operator
+    /// Have the API server ask the operator whether whoever creates, edits or deletes a policy may create pods wherever it injects,
+    /// and refuse it else; needs config/rbac/author-webhook. From Kubernetes 1.30 on, config/author-check.yaml does it without the
+    /// operator
     #[arg(long, env = "SCPOL_AUTHOR_CHECK")]
     author_check: bool,
     /// How many policies are used, with at most 8 KiB of spec for each on average; later ones are not accepted

@@ -22,7 +22,7 @@ const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
 
 /// The component that asks the authorizer.
 #[derive(Clone, Copy, PartialEq)]
-enum By {
+pub(crate) enum By {
     /// The API server itself: `config/author-check.yaml`.
     Policy,
     /// The operator.
@@ -31,14 +31,14 @@ enum By {
 
 /// A server with the check in effect, and two users with rights on policies. The creator may create pods everywhere,
 /// the bystander in some namespaces.
-struct Office {
-    world: World,
+pub(crate) struct Office {
+    pub(crate) world: World,
     bystander: kube::Client,
     operator: Option<Operator>,
 }
 
 impl Office {
-    async fn open(by: By, version: Version, namespaces: &[String]) -> Result<Self> {
+    pub(crate) async fn open(by: By, version: Version, namespaces: &[String]) -> Result<Self> {
         let mut office = Self::without(version, namespaces).await?;
         let cluster = &office.world.cluster;
         match by {
@@ -198,7 +198,7 @@ async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
     let replace = |path: &str, value: Value| json!([{ "op": "add", "path": path, "value": value }]);
     request(&office.bystander, "POST", POLICIES, &policy("team", json!([own]))).await?;
     let (bystander, creator) = (&office.bystander, &office.world.creator);
-    assert_eq!(office.edit(bystander, &replace("/spec/priority", json!(5))).await?, None);
+    assert_eq!(office.edit(bystander, &replace("/spec/priority", json!(-5))).await?, None);
     for wider in [
         replace("/spec/namespaces", json!(["team", "default"])),
         replace("/spec/namespaces", json!(["team*"])),
@@ -206,16 +206,19 @@ async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
     ] {
         assert!(office.edit(bystander, &wider).await?.is_some_and(|told| told.contains("SCP0046")), "{wider}");
     }
-    // A user with the right widens the policy. The first user may then change its labels, but not its effect.
+    // A user with the right widens the policy. The first user may then change its labels, but not its effect, and cannot
+    // narrow it, because that takes the sidecar from the namespaces of others.
     assert_eq!(office.edit(creator, &replace("/spec/namespaces", json!(["*"]))).await?, None);
     assert_eq!(office.edit(bystander, &replace("/metadata/labels", json!({ "team": "mesh" }))).await?, None);
     assert_eq!(office.edit(bystander, &replace("/metadata/annotations", json!({ "note": "seen" }))).await?, None);
-    assert_eq!(office.edit(bystander, &replace("/spec/priority", json!(5))).await?, None, "it is 5 already");
-    assert!(office.edit(bystander, &replace("/spec/priority", json!(6))).await?.is_some());
+    assert_eq!(office.edit(bystander, &replace("/spec/priority", json!(-5))).await?, None, "it is -5 already");
+    assert!(office.edit(bystander, &replace("/spec/priority", json!(-6))).await?.is_some());
     let image = replace("/spec/template/containers/0/image", json!("evil:1"));
     assert!(office.edit(bystander, &image).await?.is_some(), "what it injects is not his, either");
+    let narrower = replace("/spec/namespaces", json!(["team"]));
+    assert!(office.edit(bystander, &narrower).await?.is_some_and(|told| told.contains("SCP0046")));
     // After it is narrowed to the user's namespaces, the user may edit it.
-    assert_eq!(office.edit(bystander, &replace("/spec/namespaces", json!(["team"]))).await?, None);
+    assert_eq!(office.edit(creator, &narrower).await?, None);
     // An old server applies a patch to its cached object, and retries with the stored one only if the result would be
     // written.
     within(LIMIT, "the edit is his", || async { Ok(office.edit(bystander, &image).await?.is_none()) }).await?;
@@ -257,7 +260,7 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     an_edit_by_hand_is_repaired_and_a_deletion_is_respected_for_the_hold(&office, &operator, &own).await?;
     without_the_right_to_ask_every_policy_is_refused(&office, &own).await?;
 
-    // Without an answer the server stores no policy, but status updates pass.
+    // Without an answer the server stores and deletes no policy, but status updates pass.
     request(&office.bystander, "POST", POLICIES, &policy("team", json!([own]))).await?;
     assert_eq!(operator.stop().await?, Some(0), "the last one, which goes in good order");
     let refused = office.create_dry(&policy("probe", json!([own]))).await;
@@ -267,6 +270,10 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     assert!(
         office.edit(&office.bystander, &label).await.is_err(),
         "the server cannot tell that the spec stays as it is"
+    );
+    assert!(
+        office.world.delete(&format!("{POLICIES}/team")).await.is_err(),
+        "nor whom a deletion takes the sidecar from"
     );
     let status = json!([{ "op": "add", "path": "/status", "value": { "matched": 1 } }]);
     office.world.patch(&format!("{POLICIES}/team/status"), &status).await?;

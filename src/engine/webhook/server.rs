@@ -311,14 +311,15 @@ impl Webhook {
         let refusal = match review.judgement() {
             Judgement::Allowed => None,
             Judgement::Probed => return Ok(review.answer(Some(&author::probed(revision)))),
-            Judgement::Asks(_) if !self.sees(revision, self.timing().settling / 2).await => {
+            _ if !self.sees(revision, self.timing().settling / 2).await => {
                 return Ok(review.answer(Some(&author::unseen(revision))));
             }
-            Judgement::Asks(places) => rights.refusal(review.author(), &places).await,
+            Judgement::Asks(questions) => rights.refusal(review.author(), &questions).await,
+            Judgement::AsksAboutStored(name) => rights.refusal_of_deletion(review.author(), &name).await,
         };
         if let Some(message) = &refusal {
             let (policy, author) = (shown(review.policy()), shown(review.author().name()));
-            warn!(policy = &*policy, author = &*author, message = &*escaped(message), "Refused a policy");
+            warn!(policy = &*policy, author = &*author, message = &*escaped(message), "Refused a write to a policy");
         }
         Ok(review.answer(refusal.as_deref()))
     }

@@ -104,11 +104,10 @@ fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<A
 /// The same bytes as a review of a policy. Its author is checked for a few namespaces, and gets a reason.
 fn judged(bytes: &[u8]) {
     let Ok(review) = author::Review::parse(bytes) else { return };
-    if let Judgement::Asks(places) = review.judgement() {
-        let questions = places.questions();
-        assert!((1..=author::NAMED).contains(&questions.len()), "{questions:?}");
-        let lacks = review.author().lacks(questions[0]);
-        review.author().question(questions[0]);
+    if let Judgement::Asks(questions) = review.judgement() {
+        assert!((1..=2 * author::QUESTIONS).contains(&questions.len()), "{questions:?}");
+        questions.iter().for_each(|question| drop(question.review(review.author())));
+        let lacks = questions[0].refusal(review.author());
         let refused: Value = from_slice(&review.answer(Some(&lacks))).expect("an answer is JSON");
         assert_eq!(
             (&refused["response"]["allowed"], &refused["response"]["status"]["message"]),

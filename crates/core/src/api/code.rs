@@ -109,9 +109,15 @@ codes! {
     44 PowerNotGranted "Remove it, or start the operator with what the message names in `--allow-in-templates`.";
     /// The template names an image that is none of those given to the operator by `--allowed-images`.
     45 ImageNotAllowed "Use an image that is allowed, or have the list extended.";
-    /// The author of the policy may not create pods wherever it injects: the API server refuses it (`config/author-check.yaml`), or has the operator
-    /// judge it (`--author-check`).
-    46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody apply it who may create pods everywhere.";
+    /// The author of a write to a policy may not create pods wherever the policy injects, before or after the write: the API server refuses it
+    /// (`config/author-check.yaml`), or has the operator judge it (`--author-check`).
+    46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody write or delete it who may create pods everywhere.";
+    /// The author of a write to a policy with `updateStrategy.type: RollingUpdate`, before or after the write, may not do to workloads what a
+    /// rollout does: `patch` of the targeted kinds, or `create` of `pods/eviction`.
+    47 AuthorLacksRolloutRight "Get the right that the message names, or use `updateStrategy.type: OnDelete`, or have somebody write or delete it who has the right.";
+    /// The author of a write to a policy with a `spec.priority` above 0, before or after the write, may not create pods in all namespaces. Such a
+    /// policy goes before those of others.
+    48 AuthorLacksPriorityRight "Leave `spec.priority` out, or have somebody write or delete it who may create pods everywhere.";
     /// Two containers that come into one pod call a port by one name. A Service that names the port goes to the first of them.
     50 SharedPortName "Rename the port in one of them, or leave the sidecar behind the workload's containers (`spec.position.containers`).";
     /// An environment variable refers by `$(NAME)` to a later one: the kubelet does not expand the reference.

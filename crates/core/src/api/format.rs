@@ -145,6 +145,11 @@ pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_label(text)
 }
 
+/// Whether `text` can be the name of a stored custom resource: a DNS subdomain of at most 253 characters.
+pub fn is_policy_name(text: &str) -> bool {
+    text.len() <= 253 && is_subdomain(text)
+}
+
 fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }

@@ -15,7 +15,7 @@ mod targets;
 pub mod trust;
 pub mod v1alpha1;
 
-pub use format::is_dns_label;
+pub use format::{is_dns_label, is_policy_name};
 pub(crate) use format::{is_group, mount_path};
 pub use judge::judge;
 pub(crate) use schema::similar;

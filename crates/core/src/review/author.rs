@@ -1,10 +1,17 @@
-//! Whether the author of a policy could create such pods himself, wherever it injects: the same check as that of
+//! Whether the author of a write to a policy could do by himself what the policy does: the same check as that of
 //! `config/author-check.yaml`, for servers that lack its kind. Pure: the operator asks the API server.
 //!
-//! Unlike the engine's own registrations, this one fails closed: the server stores no unchecked policy.
+//! | what is judged | by the places and rights of |
+//! |---|---|
+//! | a create | the new policy |
+//! | an edit: of `spec`, `ownerReferences`, `finalizers`, or a label or annotation under `scpol.dev` | the new and the old policy, because an edit can take a sidecar away |
+//! | a deletion | the old policy |
+//!
+//! Unlike the engine's own registrations, this one fails closed: the server stores no unchecked write.
 
 use crate::Unavailable;
-use crate::api::GROUP;
+use crate::api::code::Code;
+use crate::api::{GROUP, is_policy_name};
 use crate::capabilities::{Capabilities, registration};
 use crate::compile::webhook::Endpoint;
 use crate::compile::webhook::{address, check_port, entry};
@@ -23,47 +30,279 @@ pub const NAME: &str = "author.scpol.dev";
 pub const PATH: &str = "/author/";
 /// The folder of manifests with the rights that the check needs.
 pub const RIGHTS: &str = "config/rbac/author-webhook";
-/// The most namespaces that are checked one by one. The number is that of `config/author-check.yaml`, which the API
-/// server limits by cost, because the result must not depend on the server version.
-pub const NAMED: usize = 28;
+/// The most questions about one policy. More exceed the cost that API servers from 1.30 on allow for one
+/// ValidatingAdmissionPolicy: 10 000 000, and 350 000 for each question (apiserver, `RuntimeCELCostBudget` and
+/// `CostEstimator`). The number holds for the webhook, too, because the result must not depend on the server version.
+pub const QUESTIONS: usize = 28;
+/// The most labels, and the most annotations, of a policy that are compared one by one. A policy with more is judged at each
+/// update, because whoever adds many must not exhaust the cost of the ValidatingAdmissionPolicy for everybody.
+pub const COMPARED: usize = 100;
+/// The user that deletes what has lost its owner, and that completes `--cascade=foreground` and `--cascade=orphan`. Its
+/// writes are not judged, because the owner references and the deletion before them are.
+pub const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 /// The largest author, in bytes: the part of a review besides its objects. Each question to the API server repeats it.
 const LARGEST_AUTHOR: usize = 64 << 10;
 /// The plural name of the checked resource.
 const RESOURCE: &str = "sidecarpolicies";
 
-/// The namespaces in which the author needs the right to create pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Places {
-    /// All namespaces.
-    All,
-    /// Each of these: at least one, at most [`NAMED`], without duplicates, in the order of the policy.
-    Named(Vec<String>),
+/// A policy as it is before, or after, a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// `object`, which the write brings.
+    New,
+    /// `oldObject`, which the write changes or deletes.
+    Old,
 }
 
-impl Places {
-    /// The places of a policy: all namespaces, unless `spec.namespaces` is a readable list of names.
-    pub fn of(policy: &Value) -> Self {
-        let listed = policy["spec"]["namespaces"].as_array().filter(|listed| (1..=NAMED).contains(&listed.len()));
-        let literal = |name: &Value| name.as_str().filter(|name| !name.contains(['*', '?'])).map(str::to_owned);
-        let Some(listed) = listed.and_then(|listed| listed.iter().map(literal).collect::<Option<Vec<_>>>()) else {
-            return Self::All;
-        };
-        let mut names: Vec<String> = Vec::new();
-        for name in listed {
-            if !names.contains(&name) {
-                names.push(name);
+/// What an author lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The right to create pods in all namespaces, for a policy that does not name its namespaces.
+    PodsEverywhere,
+    /// The right to create pods in one namespace.
+    PodsThere,
+    /// The right to create pods in all namespaces, for a policy with a priority above 0.
+    Priority,
+    /// A right of rollouts, in all namespaces.
+    RolloutEverywhere,
+    /// A right of rollouts, in one namespace.
+    RolloutThere,
+}
+
+impl Lack {
+    /// The code of the refusal.
+    pub fn code(self) -> Code {
+        match self {
+            Self::PodsEverywhere | Self::PodsThere => Code::AuthorLacksRight,
+            Self::Priority => Code::AuthorLacksPriorityRight,
+            Self::RolloutEverywhere | Self::RolloutThere => Code::AuthorLacksRolloutRight,
+        }
+    }
+}
+
+impl Side {
+    /// The message after the code for an author with this lack, with places for `{user}`, `{right}`, `{namespace}` and `{names}`, which is the
+    /// most namespaces that the policy may name. `config/author-check.yaml` has the same texts.
+    pub fn text(self, lack: Lack) -> &'static str {
+        match (self, lack) {
+            (Self::New, Lack::PodsEverywhere) => {
+                "{user} may not create pods in all namespaces, so may have a policy only for namespaces where that is allowed: name them in `spec.namespaces`, at most {names} and without globs"
+            }
+            (Self::Old, Lack::PodsEverywhere) => {
+                "{user} may not create pods in all namespaces, so may change and delete only policies for namespaces where that is allowed: those with at most {names} in `spec.namespaces`, without globs"
+            }
+            (Self::New, Lack::PodsThere) => {
+                "{user} may not create pods in namespace `{namespace}`, so may not have a policy inject there"
+            }
+            (Self::Old, Lack::PodsThere) => {
+                "{user} may not create pods in namespace `{namespace}`, so may not change or delete a policy that injects there"
+            }
+            (Self::New, Lack::Priority) => {
+                "{user} may not create pods in all namespaces, so may not have a policy with a `spec.priority` above 0"
+            }
+            (Self::Old, Lack::Priority) => {
+                "{user} may not create pods in all namespaces, so may not change or delete a policy with a `spec.priority` above 0"
+            }
+            (Self::New, Lack::RolloutEverywhere) => {
+                "{user} may not {right} in all namespaces, so may have a policy with `updateStrategy.type: RollingUpdate` only for namespaces where that is allowed: name them in `spec.namespaces`, at most {names} and without globs, with no `spec.priority` above 0"
+            }
+            (Self::Old, Lack::RolloutEverywhere) => {
+                "{user} may not {right} in all namespaces, so may change and delete policies with `updateStrategy.type: RollingUpdate` only for namespaces where that is allowed: those with at most {names} in `spec.namespaces`, without globs, with no `spec.priority` above 0"
+            }
+            (Self::New, Lack::RolloutThere) => {
+                "{user} may not {right} in namespace `{namespace}`, so may not have a policy with `updateStrategy.type: RollingUpdate` there"
+            }
+            (Self::Old, Lack::RolloutThere) => {
+                "{user} may not {right} in namespace `{namespace}`, so may not change or delete a policy with `updateStrategy.type: RollingUpdate` there"
             }
         }
-        Self::Named(names)
+    }
+}
+
+/// A right that the author of a policy needs, because the operator does the same for the policy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    verb: &'static str,
+    group: String,
+    resource: String,
+    subresource: &'static str,
+}
+
+impl Right {
+    /// The right for injection.
+    fn create_pods() -> Self {
+        Self { verb: "create", group: String::new(), resource: "pods".to_owned(), subresource: "" }
     }
 
-    /// The namespace of each question to the API server; empty for all namespaces.
-    pub fn questions(&self) -> Vec<&str> {
-        match self {
-            Self::All => vec![""],
-            Self::Named(names) => names.iter().map(String::as_str).collect(),
+    /// The right for rollouts of `target`, an entry of `spec.targets`. A rollout evicts pods, and patches all other kinds.
+    fn of_target(target: &Value) -> Self {
+        let text = |field: &str| target[field].as_str().unwrap_or_default();
+        let (group, resource) = (text("group"), text("resource"));
+        if (group, resource) == ("", "pods") {
+            return Self { subresource: "eviction", ..Self::create_pods() };
+        }
+        // Old servers have the kinds of `extensions` in `apps`, too, and the operator writes to `apps`.
+        let group = if group == "extensions" { "apps" } else { group };
+        Self { verb: "patch", group: group.to_owned(), resource: resource.to_owned(), subresource: "" }
+    }
+
+    /// All rights for a policy with this spec: 1 to [`QUESTIONS`]. The schema allows 16 targets; only callers that are no API
+    /// server send more.
+    fn of_policy(spec: &Value) -> Vec<Self> {
+        let mut rights = vec![Self::create_pods()];
+        if spec["updateStrategy"]["type"] == "RollingUpdate" {
+            let default = [json!({ "group": "apps", "resource": "deployments" })];
+            let targets = spec["targets"].as_array().map_or(&default[..], Vec::as_slice);
+            rights.extend(targets.iter().take(QUESTIONS - 1).map(Self::of_target));
+        }
+        rights
+    }
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { verb, group, resource, subresource } = self;
+        write!(formatter, "{verb} {resource}")?;
+        if !group.is_empty() {
+            write!(formatter, ".{group}")?;
+        }
+        if !subresource.is_empty() {
+            write!(formatter, "/{subresource}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A question to the API server's authorizer: whether the author has a right in a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    side: Side,
+    lack: Lack,
+    right: Right,
+    /// Empty for all namespaces.
+    namespace: String,
+    /// The most namespaces that a policy with these rights may name.
+    names: usize,
+}
+
+impl Question {
+    /// The namespace; empty for all namespaces.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The questions about `policy`: 1 to [`QUESTIONS`]. They are about each namespace that it names in `spec.namespaces`, without
+    /// globs, and else about all namespaces. If there were too many questions, or its priority is above 0, they are about
+    /// all namespaces, too.
+    pub fn about(side: Side, policy: &Value) -> Vec<Self> {
+        let spec = &policy["spec"];
+        let rights = Right::of_policy(spec);
+        let names = QUESTIONS / rights.len();
+        let named = named(&spec["namespaces"], names);
+        let is_named = named.is_some();
+        let outranks = !spec["priority"].is_null() && spec["priority"].as_f64().is_none_or(|priority| priority > 0.0);
+        let places = named.filter(|_| !outranks).unwrap_or_else(|| vec![""]);
+        let of_place = |place: &&str| {
+            rights
+                .iter()
+                .enumerate()
+                .map(|(index, right)| Self {
+                    side,
+                    lack: match (place.is_empty(), index) {
+                        (true, 0) if is_named => Lack::Priority,
+                        (true, 0) => Lack::PodsEverywhere,
+                        (true, _) => Lack::RolloutEverywhere,
+                        (false, 0) => Lack::PodsThere,
+                        (false, _) => Lack::RolloutThere,
+                    },
+                    right: right.clone(),
+                    namespace: (*place).to_owned(),
+                    names,
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut questions = Vec::new();
+        places.iter().flat_map(of_place).for_each(|question| question.add_to(&mut questions));
+        questions
+    }
+
+    /// The questions about policies that are not known: those about a policy for all namespaces with rollouts of every built-in kind.
+    pub fn about_any_policy() -> Vec<Self> {
+        let targets = [
+            ("", "pods"),
+            ("apps", "deployments"),
+            ("apps", "statefulsets"),
+            ("apps", "daemonsets"),
+            ("batch", "cronjobs"),
+        ];
+        let targets = targets.map(|(group, resource)| json!({ "group": group, "resource": resource }));
+        Self::about(
+            Side::Old,
+            &json!({ "spec": { "targets": targets, "updateStrategy": { "type": "RollingUpdate" } } }),
+        )
+    }
+
+    /// Adds the question, unless the same is asked already.
+    fn add_to(self, questions: &mut Vec<Self>) {
+        let is_same = |other: &Self| (&other.right, &other.namespace) == (&self.right, &self.namespace);
+        if !questions.iter().any(is_same) {
+            questions.push(self);
         }
     }
+
+    /// The message for an author who lacks the right.
+    pub fn refusal(&self, author: &Author) -> String {
+        let (user, namespace) = (shown(author.name()), shown(&self.namespace));
+        let (right, names) = (self.right.to_string(), self.names.to_string());
+        let right = shown(&right);
+        let filled = self.side.text(self.lack).split(['{', '}']).map(|part| match part {
+            "user" => &*user,
+            "right" => &*right,
+            "namespace" => &*namespace,
+            "names" => &names,
+            text => text,
+        });
+        format!("{}: {}", self.lack.code(), filled.collect::<String>())
+    }
+
+    /// The question as the API server takes it.
+    pub fn review(&self, author: &Author) -> SubjectAccessReview {
+        let Right { verb, group, resource, subresource } = &self.right;
+        let mut attributes = json!({
+            "verb": verb, "group": group, "version": "*", "resource": resource, "namespace": self.namespace,
+        });
+        if !subresource.is_empty() {
+            attributes["subresource"] = json!(subresource);
+        }
+        let extra: BTreeMap<_, _> =
+            author.extra.iter().map(|(key, values)| (key, values.clone().unwrap_or_default())).collect();
+        let spec = json!({
+            "user": author.username, "uid": author.uid, "groups": author.groups, "extra": extra, "resourceAttributes": attributes,
+        });
+        serde_json::from_value(json!({ "spec": spec })).expect("the shape is fixed")
+    }
+}
+
+/// The namespaces in `listed`, if these are 1 to `most` names without globs.
+fn named(listed: &Value, most: usize) -> Option<Vec<&str>> {
+    let listed = listed.as_array().filter(|listed| (1..=most).contains(&listed.len()))?;
+    listed.iter().map(|name| name.as_str().filter(|name| !name.contains(['*', '?']))).collect()
+}
+
+/// Whether the update of `old` to `new` can change what a policy does, or whether it stays.
+fn is_edit(new: &Value, old: &Value) -> bool {
+    let (new_metadata, old_metadata) = (&new["metadata"], &old["metadata"]);
+    let is_ours = |key: &str| key.starts_with("scpol.dev/") || key.contains(".scpol.dev/");
+    let concerns_us = |field: &str| {
+        [new_metadata, old_metadata].into_iter().filter_map(|metadata| metadata[field].as_object()).any(|keys| {
+            let differs = |key: &String| new_metadata[field].get(key) != old_metadata[field].get(key);
+            keys.len() > COMPARED || keys.keys().any(|key| is_ours(key) && differs(key))
+        })
+    };
+    new["spec"].is_null()
+        || new["spec"] != old["spec"]
+        || ["ownerReferences", "finalizers"].iter().any(|field| new_metadata[field] != old_metadata[field])
+        || ["annotations", "labels"].into_iter().any(concerns_us)
 }
 
 /// The sender of a request, as reported by the API server.
@@ -96,32 +335,6 @@ impl Author {
         let extra = self.extra.iter().flat_map(|(key, values)| [key].into_iter().chain(values.iter().flatten()));
         [&self.username, &self.uid].into_iter().chain(&self.groups).chain(extra).map(String::len).sum()
     }
-
-    /// The question whether the author may create pods in `namespace`, or in all namespaces if it is empty.
-    pub fn question(&self, namespace: &str) -> SubjectAccessReview {
-        let attributes =
-            json!({ "verb": "create", "group": "", "version": "*", "resource": "pods", "namespace": namespace });
-        let extra: BTreeMap<_, _> =
-            self.extra.iter().map(|(key, values)| (key, values.clone().unwrap_or_default())).collect();
-        let spec = json!({
-            "user": self.username, "uid": self.uid, "groups": self.groups, "extra": extra, "resourceAttributes": attributes,
-        });
-        serde_json::from_value(json!({ "spec": spec })).expect("the shape is fixed")
-    }
-
-    /// The message for an author who may not create pods in `namespace`, or in all namespaces if it is empty.
-    pub fn lacks(&self, namespace: &str) -> String {
-        let (code, name, namespace) =
-            (crate::api::code::Code::AuthorLacksRight, shown(&self.username), shown(namespace));
-        match &*namespace {
-            "" => format!(
-                "{code}: {name} may not create pods in all namespaces, so may have a policy only for namespaces where that is allowed: name them in `spec.namespaces`, at most {NAMED} and without globs"
-            ),
-            namespace => format!(
-                "{code}: {name} may not create pods in namespace `{namespace}`, so may not have a policy inject there"
-            ),
-        }
-    }
 }
 
 /// A review of a policy.
@@ -139,6 +352,8 @@ struct Request {
     resource: Resource,
     #[serde(deserialize_with = "or_empty")]
     sub_resource: String,
+    #[serde(deserialize_with = "or_empty")]
+    name: String,
     operation: String,
     user_info: Author,
     object: Value,
@@ -153,8 +368,10 @@ pub enum Judgement {
     Allowed,
     /// The request is a probe, which is rejected: see [`probe`].
     Probed,
-    /// The result depends on the author's rights in these places.
-    Asks(Places),
+    /// The result depends on the answers to these questions about the author.
+    Asks(Vec<Question>),
+    /// The stored policy of this name is deleted. Servers before 1.15 do not send it, so it must be read.
+    AsksAboutStored(String),
 }
 
 impl Review {
@@ -180,22 +397,41 @@ impl Review {
 
     /// The policy's name; empty if missing.
     pub fn policy(&self) -> &str {
-        self.request.object["metadata"]["name"].as_str().unwrap_or_default()
+        let Request { name, object, .. } = &self.request;
+        object["metadata"]["name"].as_str().unwrap_or(name)
     }
 
-    /// The result of the review, or the places to check.
+    /// The result of the review, or the questions on which it depends.
     pub fn judgement(&self) -> Judgement {
-        let Request { resource, sub_resource, operation, object, old_object, dry_run, .. } = &self.request;
+        let Request { resource, sub_resource, operation, user_info, object, old_object, dry_run, .. } = &self.request;
         let is_policy = resource.group == GROUP && resource.resource == RESOURCE && sub_resource.is_empty();
-        let is_same = !object["spec"].is_null() && object["spec"] == old_object["spec"];
+        if !is_policy || user_info.username == GARBAGE_COLLECTOR {
+            return Judgement::Allowed;
+        }
         match operation.as_str() {
-            "CREATE" | "UPDATE" if !is_policy => Judgement::Allowed,
             "CREATE" if *dry_run == Some(true) && object["metadata"]["labels"][PROBE] == PROBE_REFUSE => {
                 Judgement::Probed
             }
-            "UPDATE" if is_same => Judgement::Allowed,
-            "CREATE" | "UPDATE" => Judgement::Asks(Places::of(object)),
+            "CREATE" => Judgement::Asks(Question::about(Side::New, object)),
+            "UPDATE" if !is_edit(object, old_object) => Judgement::Allowed,
+            "UPDATE" => {
+                let mut questions = Question::about(Side::New, object);
+                Question::about(Side::Old, old_object).into_iter().for_each(|question| question.add_to(&mut questions));
+                Judgement::Asks(questions)
+            }
+            "DELETE" => self.deletion(),
             _ => Judgement::Allowed,
+        }
+    }
+
+    /// The result for a deletion. For each object of a `deletecollection`, servers from 1.15 on send the policy. Older servers ask
+    /// once, and say nothing about what is deleted: that takes the rights for any policy.
+    fn deletion(&self) -> Judgement {
+        let Request { name, old_object, .. } = &self.request;
+        match old_object {
+            Value::Null if is_policy_name(name) => Judgement::AsksAboutStored(name.clone()),
+            Value::Null => Judgement::Asks(Question::about_any_policy()),
+            old => Judgement::Asks(Question::about(Side::Old, old)),
         }
     }
 
@@ -248,7 +484,7 @@ pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u
     check_port(endpoint, cluster)?;
     let resource = cluster.registration(registration::VALIDATING_WEBHOOKS).expect("the engine has been checked");
     let mut rule = json!({
-        "operations": ["CREATE", "UPDATE"],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
         "apiGroups": [GROUP],
         "apiVersions": ["*"],
         "resources": [RESOURCE],
@@ -275,7 +511,7 @@ mod tests {
     use super::*;
 
     fn policy(namespaces: &Value) -> Value {
-        json!({ "metadata": { "name": "p" }, "spec": { "namespaces": namespaces, "priority": 1 } })
+        json!({ "metadata": { "name": "p" }, "spec": { "namespaces": namespaces, "position": {} } })
     }
 
     fn review(operation: &str, object: &Value, old_object: &Value) -> Value {
@@ -293,66 +529,226 @@ mod tests {
         Review::parse(review.to_string().as_bytes()).unwrap().judgement()
     }
 
-    #[test]
-    fn the_author_is_asked_about_each_namespace_that_is_named_and_else_about_all() {
-        let names = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();
-        let named = |names: &[&str]| Places::Named(names.iter().map(|name| (*name).to_owned()).collect());
-        for (namespaces, expected) in [
-            (json!(["a"]), named(&["a"])),
-            (json!(["b", "a", "b"]), named(&["b", "a"])),
-            (json!(names(28)), Places::Named(names(28))),
-            (json!(names(29)), Places::All),
-            (json!(vec!["a"; 29]), Places::All),
-            (json!([]), Places::All),
-            (json!(null), Places::All),
-            (json!(["*"]), Places::All),
-            (json!(["a", "b?"]), Places::All),
-            (json!(["a", "b*"]), Places::All),
-            (json!(["a", 7]), Places::All),
-            (json!("a"), Places::All),
-        ] {
-            assert_eq!(Places::of(&policy(&namespaces)), expected, "{namespaces}");
-        }
-        for odd in [json!(null), json!({}), json!({ "spec": [] }), json!({ "spec": { "template": {} } })] {
-            assert_eq!(Places::of(&odd), Places::All, "{odd}");
-        }
-        assert_eq!(Places::All.questions(), [""]);
-        assert_eq!(named(&["b", "a"]).questions(), ["b", "a"]);
+    fn author() -> Author {
+        serde_json::from_value(json!({ "username": "jo", "uid": "7", "groups": ["dev"] })).unwrap()
+    }
+
+    /// The namespaces of the questions about a policy, and what is asked.
+    fn asked(side: Side, spec: &Value) -> Vec<(String, String)> {
+        let questions = Question::about(side, &json!({ "spec": spec }));
+        questions.iter().map(|question| (question.namespace.clone(), question.right.to_string())).collect()
+    }
+
+    fn pods(namespaces: &[&str]) -> Vec<(String, String)> {
+        namespaces.iter().map(|name| ((*name).to_owned(), "create pods".to_owned())).collect()
     }
 
     #[test]
-    fn it_is_asked_at_each_create_and_at_each_edit_of_the_spec() {
+    fn the_author_is_asked_about_each_namespace_that_is_named_and_else_about_all() {
+        let names = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();
+        let many = names(28);
+        for (namespaces, expected) in [
+            (json!(["a"]), vec!["a"]),
+            (json!(["b", "a", "b"]), vec!["b", "a"]),
+            (json!(many), many.iter().map(String::as_str).collect()),
+            (json!(names(29)), vec![""]),
+            (json!(vec!["a"; 29]), vec![""]),
+            (json!([]), vec![""]),
+            (json!(null), vec![""]),
+            (json!(["*"]), vec![""]),
+            (json!(["a", "b?"]), vec![""]),
+            (json!(["a", "b*"]), vec![""]),
+            (json!(["a", 7]), vec![""]),
+            (json!("a"), vec![""]),
+        ] {
+            assert_eq!(asked(Side::New, &json!({ "namespaces": namespaces })), pods(&expected), "{namespaces}");
+        }
+        for odd in [json!(null), json!({}), json!([]), json!({ "template": {} })] {
+            assert_eq!(asked(Side::Old, &odd), pods(&[""]), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_priority_above_0_takes_the_right_everywhere() {
+        for (priority, place) in [
+            (json!(null), "a"),
+            (json!(0), "a"),
+            (json!(-1), "a"),
+            (json!(1), ""),
+            (json!(2_147_483_647), ""),
+            (json!(0.5), ""),
+            (json!("1"), ""),
+        ] {
+            let spec = json!({ "namespaces": ["a"], "priority": priority });
+            assert_eq!(asked(Side::New, &spec), pods(&[place]), "{priority}");
+        }
+        let of = |spec: Value| Question::about(Side::Old, &json!({ "spec": spec }))[0].lack;
+        assert_eq!(of(json!({ "namespaces": ["a"], "priority": 1 })), Lack::Priority);
+        assert_eq!(of(json!({ "priority": 1 })), Lack::PodsEverywhere, "it would be without a priority, too");
+    }
+
+    #[test]
+    fn a_policy_that_rolls_takes_the_rights_to_what_a_rollout_does() {
+        let target = |group: &str, resource: &str| json!({ "group": group, "resource": resource });
+        let rolls = |namespaces: &[&str], targets: &[Value]| {
+            let strategy = json!({ "type": "RollingUpdate" });
+            json!({ "namespaces": namespaces, "targets": targets, "updateStrategy": strategy })
+        };
+        let both = [
+            target("", "pods"),
+            target("apps", "deployments"),
+            target("extensions", "daemonsets"),
+            target("", "replicationcontrollers"),
+        ];
+        let expected = [
+            "create pods",
+            "create pods/eviction",
+            "patch deployments.apps",
+            "patch daemonsets.apps",
+            "patch replicationcontrollers",
+        ];
+        let of_both = |place: &str| expected.map(|right| (place.to_owned(), right.to_owned())).to_vec();
+        assert_eq!(asked(Side::New, &rolls(&["a"], &both)), of_both("a"));
+        let five = ["a", "b", "c", "d", "e"];
+        assert_eq!(asked(Side::New, &rolls(&five, &both)), five.map(of_both).concat());
+        assert_eq!(asked(Side::New, &rolls(&["a", "b", "c", "d", "e", "f"], &both)), of_both(""), "30 are too many");
+        // Without `targets` it is for Deployments.
+        let default = json!({ "namespaces": ["a"], "updateStrategy": { "type": "RollingUpdate" } });
+        let of_deployments = ["create pods", "patch deployments.apps"].map(|right| ("a".to_owned(), right.to_owned()));
+        assert_eq!(asked(Side::New, &default), of_deployments);
+        let twice = rolls(&["a"], &[target("apps", "deployments"), target("apps", "deployments")]);
+        assert_eq!(asked(Side::New, &twice), of_deployments, "the same is asked once");
+        let on_delete = json!({ "namespaces": ["a"], "targets": both, "updateStrategy": { "type": "OnDelete" } });
+        assert_eq!(asked(Side::New, &on_delete), pods(&["a"]));
+        let hostile: Vec<_> = (0..50_000).map(|number| target("apps", &format!("r{number}"))).collect();
+        assert_eq!(Question::about(Side::New, &json!({ "spec": rolls(&["a"], &hostile) })).len(), QUESTIONS);
+        let any = Question::about_any_policy();
+        assert!(any.len() == 6 && any.iter().all(|question| question.namespace.is_empty()), "{any:?}");
+    }
+
+    #[test]
+    fn every_text_says_who_lacks_what_and_where() {
+        let told = |side, spec: Value| -> Vec<String> {
+            let questions = Question::about(side, &json!({ "spec": spec }));
+            questions.iter().map(|question| question.refusal(&author())).collect()
+        };
+        let rolls = |more: Value| {
+            let mut spec = json!({ "updateStrategy": { "type": "RollingUpdate" } });
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            spec
+        };
+        assert_eq!(
+            told(Side::New, rolls(json!({ "namespaces": ["{user}"] }))),
+            [
+                "SCP0046: jo may not create pods in namespace `{user}`, so may not have a policy inject there",
+                "SCP0047: jo may not patch deployments.apps in namespace `{user}`, so may not have a policy with `updateStrategy.type: RollingUpdate` there",
+            ]
+        );
+        let everywhere = told(Side::Old, rolls(json!({})));
+        assert!(
+            everywhere[0]
+                .starts_with("SCP0046: jo may not create pods in all namespaces, so may change and delete only ")
+        );
+        assert!(everywhere.iter().all(|told| told.contains("at most 14 in `spec.namespaces`")), "{everywhere:?}");
+        let priority = told(Side::Old, json!({ "namespaces": ["a"], "priority": 1 }));
+        assert!(priority[0].starts_with("SCP0048: jo may not ") && priority[0].ends_with("`spec.priority` above 0"));
+    }
+
+    /// The namespaces that a judgement asks about.
+    fn places(judgement: &Judgement) -> Option<Vec<&str>> {
+        match judgement {
+            Judgement::Asks(questions) => Some(questions.iter().map(Question::namespace).collect()),
+            _ => None,
+        }
+    }
+
+    fn with(policy: &Value, pointer: &str, value: Value) -> Value {
+        let mut changed = policy.clone();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let key = key.replace("~1", "/");
+        if changed.pointer(parent).is_none() {
+            let (grandparent, name) = parent.rsplit_once('/').unwrap();
+            changed.pointer_mut(grandparent).unwrap()[name] = json!({});
+        }
+        changed.pointer_mut(parent).unwrap()[&key] = value;
+        changed
+    }
+
+    #[test]
+    fn an_edit_is_judged_by_what_was_there_and_by_what_comes() {
         let (here, there) = (policy(&json!(["here"])), policy(&json!(["there"])));
-        let asks = |namespace: &str| Judgement::Asks(Places::Named(vec![namespace.to_owned()]));
-        let mut labelled = here.clone();
-        labelled["metadata"]["labels"] = json!({ "a": "b", PROBE: PROBE_REFUSE });
         let bare = json!({ "metadata": { "name": "p" } });
         for (operation, object, old, expected) in [
-            ("CREATE", &here, &json!(null), asks("here")),
-            ("CREATE", &here, &here, asks("here")),
-            ("UPDATE", &here, &there, asks("here")),
-            ("UPDATE", &here, &json!(null), asks("here")),
-            ("UPDATE", &labelled, &here, Judgement::Allowed),
-            ("UPDATE", &bare, &bare, Judgement::Asks(Places::All)),
-            ("DELETE", &json!(null), &here, Judgement::Allowed),
-            // Only a dry run may ask for a rejection.
-            ("CREATE", &labelled, &json!(null), asks("here")),
+            ("CREATE", &here, &json!(null), vec!["here"]),
+            ("CREATE", &here, &here, vec!["here"]),
+            ("UPDATE", &here, &there, vec!["here", "there"]),
+            ("UPDATE", &here, &json!(null), vec!["here", ""]),
+            ("UPDATE", &bare, &bare, vec![""]),
+            ("DELETE", &json!(null), &here, vec!["here"]),
         ] {
-            assert_eq!(judged(&review(operation, object, old)), expected, "{operation} {object} {old}");
+            let judged = judged(&review(operation, object, old));
+            assert_eq!(places(&judged), Some(expected), "{operation} {object} {old}");
         }
+        let many: serde_json::Map<_, _> = (0..=COMPARED).map(|number| (format!("a{number}"), json!("b"))).collect();
+        for (pointer, value) in [
+            ("/metadata/annotations/scpol.dev~1restartedAt", json!("2026-01-02T03:04:05Z")),
+            ("/metadata/annotations/any.scpol.dev~1new", json!("")),
+            ("/metadata/labels/scpol.dev~1probe", json!("refuse")),
+            ("/metadata/ownerReferences", json!([{ "kind": "Namespace", "name": "shop", "uid": "1" }])),
+            ("/metadata/finalizers", json!(["a.example/b"])),
+            ("/metadata/annotations", json!(many)),
+        ] {
+            let edited = with(&here, pointer, value);
+            for (object, old) in [(&edited, &here), (&here, &edited)] {
+                assert_eq!(places(&judged(&review("UPDATE", object, old))), Some(vec!["here"]), "{pointer}");
+            }
+        }
+        for (pointer, value) in [
+            ("/metadata/annotations/note", json!("seen")),
+            ("/metadata/annotations/scpol.dev.example~1note", json!("seen")),
+            ("/metadata/labels/team", json!("mesh")),
+            ("/metadata/resourceVersion", json!("8")),
+            ("/metadata/managedFields", json!([])),
+        ] {
+            let edited = with(&here, pointer, value);
+            for (object, old) in [(&edited, &here), (&here, &edited), (&edited, &edited)] {
+                assert_eq!(judged(&review("UPDATE", object, old)), Judgement::Allowed, "{pointer}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deletion_of_which_the_server_does_not_say_what_it_deletes_takes_the_rights_for_it() {
+        let nothing = json!(null);
+        let mut review = review("DELETE", &nothing, &nothing);
+        assert_eq!(judged(&review), Judgement::Asks(Question::about_any_policy()), "a deletecollection");
+        review["request"]["name"] = json!("team.a");
+        assert_eq!(judged(&review), Judgement::AsksAboutStored("team.a".to_owned()));
+        for hostile in ["a/b", "a?watch=true", "..", "a,metadata.name!=b", "A", &"a".repeat(254)] {
+            review["request"]["name"] = json!(hostile);
+            assert_eq!(judged(&review), Judgement::Asks(Question::about_any_policy()), "{hostile}");
+        }
+        review["request"]["oldObject"] = policy(&json!(["here"]));
+        assert_eq!(places(&judged(&review)), Some(vec!["here"]), "what the server says counts");
+    }
+
+    #[test]
+    fn probes_other_resources_and_the_garbage_collector_are_not_judged() {
+        let (here, there) = (policy(&json!(["here"])), policy(&json!(["there"])));
+        let labelled = with(&here, &format!("/metadata/labels/{}", PROBE.replace('/', "~1")), json!(PROBE_REFUSE));
+        // Only a dry run may ask for a rejection.
         let mut dry = review("CREATE", &labelled, &json!(null));
+        assert_eq!(places(&judged(&dry)), Some(vec!["here"]));
         dry["request"]["dryRun"] = json!(true);
         assert_eq!(judged(&dry), Judgement::Probed);
         for (pointer, value) in [
             ("/request/resource/group", "other.example"),
             ("/request/resource/resource", "secrets"),
             ("/request/subResource", "status"),
+            ("/request/userInfo/username", GARBAGE_COLLECTOR),
+            ("/request/operation", "CONNECT"),
         ] {
-            let mut other = review("UPDATE", &here, &there);
-            match other.pointer_mut(pointer) {
-                Some(field) => *field = json!(value),
-                None => other["request"]["subResource"] = json!(value),
-            }
+            let other = with(&review("UPDATE", &here, &there), pointer, json!(value));
             assert_eq!(judged(&other), Judgement::Allowed, "{pointer}");
         }
     }
@@ -361,13 +757,20 @@ mod tests {
     fn it_is_asked_about_who_has_sent_the_request() {
         let review =
             Review::parse(review("CREATE", &policy(&json!(["a"])), &json!(null)).to_string().as_bytes()).unwrap();
-        let question = serde_json::to_value(review.author().question("a")).unwrap();
+        let asked = |spec: Value, index: usize| {
+            let questions = Question::about(Side::New, &json!({ "spec": spec }));
+            serde_json::to_value(questions[index].review(review.author())).unwrap()["spec"].clone()
+        };
         let attributes = json!({ "verb": "create", "group": "", "version": "*", "resource": "pods", "namespace": "a" });
         let expected = json!({
             "user": "jo", "uid": "7", "groups": ["dev"], "extra": { "none": [], "scopes": ["a"] },
             "resourceAttributes": attributes,
         });
-        assert_eq!(question["spec"], expected);
+        assert_eq!(asked(json!({ "namespaces": ["a"] }), 0), expected);
+        let targets = json!([{ "group": "", "resource": "pods" }]);
+        let rolls = json!({ "namespaces": ["a"], "targets": targets, "updateStrategy": { "type": "RollingUpdate" } });
+        let eviction = asked(rolls, 1)["resourceAttributes"].clone();
+        assert_eq!((&eviction["subresource"], &eviction["resource"]), (&json!("eviction"), &json!("pods")));
         let nobody: Author =
             serde_json::from_value(json!({ "username": null, "groups": null, "extra": null })).unwrap();
         assert_eq!(nobody.name(), "");
@@ -393,7 +796,7 @@ mod tests {
                 "caBundle": "Y2E=",
             },
             "rules": [{
-                "apiGroups": ["scpol.dev"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+                "apiGroups": ["scpol.dev"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"],
                 "resources": ["sidecarpolicies"],
             }],
         });

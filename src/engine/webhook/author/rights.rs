@@ -1,21 +1,24 @@
 //! Asks the API server's authorizer for the rights of a policy's author.
 //!
 //! # Limits, and their reasons
-//! Users with the right to write policies decide how many reviews come, and each may cause 28 questions. So few policies
-//! are checked at one time, and few of one author. Equal questions share one answer, which is kept for a second.
+//! Users with the right to write policies decide how many reviews come, and each may cause 56 questions: 28 about the
+//! new policy, and 28 about the old one. So few policies are checked at one time, and few of one author. Equal questions
+//! share one answer, which is kept for a second.
 
 use crate::api::code::Code;
 use crate::api::is_dns_label;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
+use crate::cluster::object::Object;
+use crate::cluster::policies;
 use crate::outside::shown;
-use crate::review::author::{Author, Places, RIGHTS};
+use crate::review::author::{Author, Question, RIGHTS, Side};
 use crate::survival::lock;
 use crate::timing;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Client;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -53,29 +56,52 @@ impl Rights {
         Self { client, room: Semaphore::new(AT_ONCE), authors, answers, limit: timing.rights }
     }
 
-    /// The reason why `author` may not have a policy that injects in `places`; none if the author may.
+    /// The reason why `author` may not write or delete a policy; none if the author has the rights that `questions` are about.
     ///
     /// # Guarantees
     /// The answer comes in time. An unknown result is a rejection.
-    pub async fn refusal(&self, author: &Author, places: &Places) -> Option<String> {
-        let asking = tokio::time::timeout(self.limit, self.ask(author, places)).await;
+    pub async fn refusal(&self, author: &Author, questions: &[Question]) -> Option<String> {
+        self.in_time(author, self.ask(author, questions)).await
+    }
+
+    /// The same for the deletion of the stored policy `name`; none if there is no such policy.
+    pub async fn refusal_of_deletion(&self, author: &Author, name: &str) -> Option<String> {
+        self.in_time(author, async {
+            let api = Api::<Object>::all_with(self.client.clone(), &policies::resource());
+            // The operator may `list` policies, and not `get` one.
+            let parameters = ListParams::default().fields(&format!("metadata.name={name}"));
+            match call(api.list(&parameters)).await {
+                Ok(stored) => match stored.items.first() {
+                    Some(stored) => self.ask(author, &Question::about(Side::Old, &stored.value())).await,
+                    None => None,
+                },
+                Err(error) => Some(unknown(author, Code::ServerAway, &error.to_string())),
+            }
+        })
+        .await
+    }
+
+    async fn in_time(&self, author: &Author, asking: impl Future<Output = Option<String>>) -> Option<String> {
+        let asking = async {
+            let places = self.places_of(author);
+            let _place = places.acquire().await.expect("it is never closed");
+            let _room = self.room.acquire().await.expect("it is never closed");
+            asking.await
+        };
+        let asking = tokio::time::timeout(self.limit, asking).await;
         asking.unwrap_or_else(|_| Some(unknown(author, Code::ServerAway, "the API server does not answer in time")))
     }
 
-    async fn ask(&self, author: &Author, places: &Places) -> Option<String> {
-        let questions = places.questions();
+    async fn ask(&self, author: &Author, questions: &[Question]) -> Option<String> {
         // No Namespace has such a name, so no role gives a right there.
-        if let Some(namespace) = questions.iter().find(|namespace| !namespace.is_empty() && !is_dns_label(namespace)) {
-            return Some(author.lacks(namespace));
+        let is_odd = |question: &&Question| !question.namespace().is_empty() && !is_dns_label(question.namespace());
+        if let Some(question) = questions.iter().find(is_odd) {
+            return Some(question.refusal(author));
         }
-        let places = self.places_of(author);
-        let _place = places.acquire().await.expect("it is never closed");
-        let _room = self.room.acquire().await.expect("it is never closed");
-        let answers = questions.iter().map(|namespace| self.may(author.question(namespace)));
-        let answers = join_all(answers).await;
-        questions.iter().zip(answers).find_map(|(namespace, answer)| match answer {
+        let answers = join_all(questions.iter().map(|question| self.may(question.review(author)))).await;
+        questions.iter().zip(answers).find_map(|(question, answer)| match answer {
             Ok(true) => None,
-            Ok(false) => Some(author.lacks(namespace)),
+            Ok(false) => Some(question.refusal(author)),
             Err(error) => Some(failed(author, &error)),
         })
     }
@@ -129,7 +155,8 @@ fn failed(author: &Author, error: &CallError) -> String {
 
 /// The message if the rights of the author are unknown.
 fn unknown(author: &Author, code: Code, why: &str) -> String {
-    format!("{code}: cannot find out where {} may create pods, so the policy is refused: {why}", shown(author.name()))
+    let author = shown(author.name());
+    format!("{code}: cannot find out what {author} may do, so the write is refused: {why}")
 }
 
 #[cfg(test)]
@@ -147,8 +174,12 @@ mod tests {
         serde_json::from_value(json!({ "username": "jo", "groups": ["dev"] })).unwrap()
     }
 
-    fn named(names: &[&str]) -> Places {
-        Places::of(&json!({ "spec": { "namespaces": names } }))
+    fn named(names: &[&str]) -> Vec<Question> {
+        Question::about(Side::New, &json!({ "spec": { "namespaces": names } }))
+    }
+
+    fn everywhere() -> Vec<Question> {
+        Question::about(Side::New, &json!({ "spec": {} }))
     }
 
     type Answered = Result<http::Response<Body>, std::io::Error>;
@@ -178,7 +209,7 @@ mod tests {
         assert_eq!(rights.refusal(&author(), &named(&["a", "b"])).await, None);
         let told = rights.refusal(&author(), &named(&["a", "d", "c", "b"])).await.unwrap();
         assert_eq!(told, "SCP0046: jo may not create pods in namespace `d`, so may not have a policy inject there");
-        let told = rights.refusal(&author(), &Places::All).await.unwrap();
+        let told = rights.refusal(&author(), &everywhere()).await.unwrap();
         assert!(told.starts_with("SCP0046: jo may not create pods in all namespaces, so "), "{told}");
         let asked = asked.lock().unwrap().clone();
         assert_eq!(asked, ["", "a", "b", "c", "d"].map(str::to_owned).into());
@@ -204,7 +235,7 @@ mod tests {
             Answered::Ok(response)
         });
         let told =
-            Rights::new(Client::new(refusing, "default"), TIMING).refusal(&author(), &Places::All).await.unwrap();
+            Rights::new(Client::new(refusing, "default"), TIMING).refusal(&author(), &everywhere()).await.unwrap();
         assert!(told.starts_with("SCP0304: ") && told.contains(RIGHTS), "{told}");
     }
 
