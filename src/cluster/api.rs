@@ -160,7 +160,7 @@ impl<K: Clone + DeserializeOwned + Debug> Api<K> {
     }
 
     fn known(&self) -> kube::Result<&kube::Api<K>> {
-        self.0.as_ref().map_err(|error| unsent(error.clone()))
+        self.0.as_ref().map_err(unsent)
     }
 }
 
@@ -192,10 +192,10 @@ pub fn path(resource: &ApiResource, namespace: Option<&str>, name: Option<&str>)
 }
 
 fn encoded(name: &str) -> kube::Result<std::borrow::Cow<'_, str>> {
-    segment(name).map_err(unsent)
+    segment(name).map_err(|error| unsent(&error))
 }
 
-fn unsent(error: NoSegment) -> Error {
+fn unsent(error: &NoSegment) -> Error {
     Error::BuildRequest(kube::core::request::Error::Validation(error.to_string()))
 }
 

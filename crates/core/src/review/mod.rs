@@ -167,9 +167,9 @@ fn expect(is_right: bool, field: &str, text: &str, expected: &str) -> Result<(),
 
 /// Checks the names in `metadata`, the metadata of the `field` of the request. Each may be missing.
 fn check_names(field: &str, metadata: &Value) -> Result<(), Invalid> {
+    type Rule<'a> = (&'a str, &'a dyn Fn(&str) -> bool);
     let is_prefix = |text: &str| text.len() <= NAME && !text.contains(['/', '%']);
-    let rules: [(&str, &dyn Fn(&str) -> bool); 3] =
-        [("name", &is_segment), ("generateName", &is_prefix), ("namespace", &is_dns_label)];
+    let rules: [Rule<'_>; 3] = [("name", &is_segment), ("generateName", &is_prefix), ("namespace", &is_dns_label)];
     for (key, is_right) in rules {
         match &metadata[key] {
             Value::Null => {}
