@@ -82,6 +82,26 @@ fn every_manifest_is_an_object_or_a_patch() {
     assert!(seen > 60, "{seen} documents");
 }
 
+/// A tag of an action can be moved to other code, a commit cannot.
+#[test]
+fn workflows_use_actions_by_commit_and_may_only_read_unless_they_publish() {
+    let action = Regex::new(r"uses: (\S+)(.*)").unwrap();
+    let pinned = Regex::new(r"^[\w.-]+/[\w./-]+@[0-9a-f]{40}$").unwrap();
+    let version = Regex::new(r"^ # v\d+\.\d+\.\d+$").unwrap();
+    let workflows = files(".github/workflows", ".yaml");
+    assert!(workflows.len() >= 3, "{workflows:?}");
+    for path in workflows {
+        let text = read(&path);
+        assert!(action.captures_iter(&text).count() > 0, "{}", path.display());
+        for used in action.captures_iter(&text) {
+            assert!(pinned.is_match(&used[1]) && version.is_match(&used[2]), "{}: {}", path.display(), &used[0]);
+        }
+        let is_release = path.ends_with("release.yaml");
+        let permissions = &documents(&path)[0]["permissions"];
+        assert!(is_release || *permissions == json!({ "contents": "read" }), "{}: {permissions}", path.display());
+    }
+}
+
 // The install files.
 
 #[test]
