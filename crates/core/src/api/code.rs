@@ -105,7 +105,7 @@ codes! {
     42 ConstantExpression "Ask something of `object` or `namespaceObject`, or remove it.";
     /// The template goes beyond the level of the Pod Security Standards that the operator's flag `--pod-security` sets.
     43 PodSecurity "Change the field that the message names. If the template needs it: limit the policy, by names in `spec.namespaces`, to namespaces that the operator was given by `--privileged-namespaces`.";
-    /// The template has a host path, an added capability or a projected service-account token, which the operator allows only by a flag.
+    /// The template has a host path, an added capability, or a volume that may give an identity of the pod, which the operator allows only by a flag.
     44 PowerNotGranted "Remove it, or start the operator with what the message names in `--allow-in-templates`.";
     /// The template names an image that is none of those given to the operator by `--allowed-images`.
     45 ImageNotAllowed "Use an image that is allowed, or have the list extended.";

@@ -35,11 +35,16 @@ pub enum Power {
     Capabilities,
     /// Projected tokens of the pod's service account
     ServiceAccountTokens,
+    /// Projected certificates of the pod
+    PodCertificates,
+    /// Inline volumes of type csi or flexVolume, whose driver may give an identity of the pod
+    CsiVolumes,
 }
 
 impl Power {
     /// All powers.
-    pub const ALL: [Self; 3] = [Self::HostPaths, Self::Capabilities, Self::ServiceAccountTokens];
+    pub const ALL: [Self; 5] =
+        [Self::HostPaths, Self::Capabilities, Self::ServiceAccountTokens, Self::PodCertificates, Self::CsiVolumes];
 
     /// The value of the flag.
     pub fn as_str(self) -> &'static str {
@@ -47,6 +52,8 @@ impl Power {
             Self::HostPaths => "host-paths",
             Self::Capabilities => "capabilities",
             Self::ServiceAccountTokens => "service-account-tokens",
+            Self::PodCertificates => "pod-certificates",
+            Self::CsiVolumes => "csi-volumes",
         }
     }
 
@@ -56,6 +63,11 @@ impl Power {
             Self::HostPaths => found(template.all_volumes(), "hostPath"),
             Self::Capabilities => found(template.all_containers(), "securityContext.capabilities.add[]"),
             Self::ServiceAccountTokens => found(template.all_volumes(), "projected.sources[].serviceAccountToken"),
+            Self::PodCertificates => found(template.all_volumes(), "projected.sources[].podCertificate"),
+            Self::CsiVolumes => {
+                let drivers = ["csi", "flexVolume"].into_iter();
+                drivers.flat_map(|driver| found(template.all_volumes(), driver)).collect()
+            }
         };
         found.into_iter().map(|(field, _)| field).collect()
     }
@@ -211,6 +223,8 @@ mod tests {
             "volumes": [
                 { "name": "h", "hostPath": { "path": "/var/log" } }, { "name": "s", "secret": { "secretName": "tls" } },
                 { "name": "t", "projected": { "sources": [{ "secret": {} }, { "serviceAccountToken": { "path": "t" } }] } },
+                { "name": "p", "projected": { "sources": [{ "clusterTrustBundle": {} }, { "podCertificate": { "signerName": "s" } }] } },
+                { "name": "c", "csi": { "driver": "csi.spiffe.io" } },
             ],
         });
         let spec = spec(json!({ "namespaces": ["logging"], "template": template }));
@@ -224,12 +238,14 @@ mod tests {
             "spec.template.volumes[0].hostPath",
             "spec.template.containers[0].securityContext.capabilities.add[0]",
             "spec.template.volumes[2].projected.sources[1].serviceAccountToken",
+            "spec.template.volumes[3].projected.sources[1].podCertificate",
+            "spec.template.volumes[4].csi",
         ];
         assert_eq!(fields(trust.not_granted(&spec)), expected);
         for (power, field) in Power::ALL.into_iter().zip(expected) {
             trust.powers = BTreeSet::from([power]);
             let left = fields(trust.not_granted(&spec));
-            assert!(left.len() == 2 && !left.contains(&field.to_owned()), "{left:?}");
+            assert!(left.len() == 4 && !left.contains(&field.to_owned()), "{left:?}");
         }
         trust.powers = Power::ALL.into();
         assert_eq!(trust.not_granted(&spec), []);

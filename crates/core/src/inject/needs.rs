@@ -1,6 +1,7 @@
 //! The needs of a template: conditions on the pod that receives it, computed once from the template.
 //!
 //! A need is a rule of the API server's validation about a field of the template together with a field of the workload.
+//! One is our own: a template's container gets no path of the node from the workload.
 //! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
 
 use super::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
@@ -80,6 +81,8 @@ pub(crate) enum Source {
     EmptyDir,
     /// Anything but an image.
     NoImage,
+    /// Anything but a path of the node.
+    NoHostPath,
 }
 
 /// The resources of one container of a template, in billionths.
@@ -277,6 +280,13 @@ impl Needs {
         }
         for mount in objects(item, &["volumeMounts"]) {
             self.mount(&format!("the template's {who}"), mount, spec);
+            let name = text(mount, "name");
+            // A path of the node in the template takes `--allow-in-templates=host-paths`. One of the workload would give the
+            // same without it.
+            if !is_own_volume(spec, name) {
+                let told = format!("`volumeMounts` of the template's {who}");
+                self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::NoHostPath));
+            }
         }
         let env: Vec<RawObject> = objects(item, &["env"]).cloned().collect();
         self.files(&format!("the template's {who}"), &env, spec);

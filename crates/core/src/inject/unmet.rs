@@ -128,6 +128,11 @@ fn volume(pod: &Pod<'_>, name: &str, source: Source) -> Option<String> {
             (there.is_some() && !is_claim).then(|| format!("names volume `{name}`, which is no claim"))
         }
         Source::NoImage => has("image").then(|| format!("names volume `{name}`, which is an image")),
+        Source::NoHostPath => has("hostPath").then(|| {
+            format!(
+                "names volume `{name}` of the workload, which is a path of the node: the template must have it, too"
+            )
+        }),
         Source::EmptyDir => {
             // Because the server makes a volume without a source an empty directory.
             let is_bare =

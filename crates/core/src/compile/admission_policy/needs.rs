@@ -114,6 +114,7 @@ fn volume(name: &str, source: Source, access: &Access) -> String {
     let (absent, test) = match source {
         Source::Claim => ("size(f) == 0", any(&[has("persistentVolumeClaim"), has("ephemeral")])),
         Source::NoImage => ("size(f) == 0", not(&has("image"))),
+        Source::NoHostPath => ("size(f) == 0", not(&has("hostPath"))),
         Source::EmptyDir => {
             let is_bare = "f[0].all(k, k == \"name\" || f[0][k] == null)".to_owned();
             ("false", all(&["size(f) != 0".to_owned(), any(&[has("emptyDir"), is_bare])]))
