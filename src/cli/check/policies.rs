@@ -7,6 +7,7 @@ use crate::cli::output::{age, counted, place};
 use crate::cli::status;
 use crate::cli::waiting::{self, Look};
 use crate::cluster::object::Object;
+use crate::policy::{Policy, Site};
 use crate::timing::CREATE_LIMIT;
 
 /// The most objects that a line names.
@@ -15,6 +16,15 @@ const NAMED: usize = 3;
 /// Checks every policy.
 pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
     let mut items: Vec<_> = subject.stored.iter().flat_map(policy).collect();
+    items.extend(subject.stored.iter().filter_map(|policy| unreadable(policy, subject.site)));
+    items.extend(subject.policies.iter().filter_map(|policy| {
+        let message = crate::lint::add_ons_at_risk(&policy.spec, subject.site).filter(|_| policy.is_enforced())?;
+        Some(Item::warning(
+            format!("policy {}", policy.name),
+            Code::FailBlocksAddOns,
+            format!("`spec.failurePolicy` {message}"),
+        ))
+    }));
     if items.is_empty() {
         let message = match subject.stored.len() {
             0 => "there is none".to_owned(),
@@ -24,6 +34,22 @@ pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
     }
     items.extend(missed(subject));
     items
+}
+
+/// The problem that the operator in the cluster serves a policy that an operator of this release cannot read: it is older, and would
+/// unregister the policy.
+fn unreadable(policy: &Object, site: &Site) -> Option<Item> {
+    let status = status::status(policy);
+    status::condition(&status, "Ready").filter(|ready| ready.status == "True")?;
+    let violations = Policy::parse(&policy.value(), site).err()?;
+    let unknown = violations.into_iter().find(|violation| violation.code == Code::UnknownField)?;
+    let message = format!(
+        "`{}` is no field for this release of scpol ({}): an operator of this release would unregister the policy",
+        unknown.field,
+        env!("CARGO_PKG_VERSION")
+    );
+    let fix = "Remove the field before you go back to this release.";
+    Some(Item::problem(format!("policy {}", policy.name()), Code::UnknownField, message).with_fix(fix))
 }
 
 /// The problems of a policy, from its own conditions.

@@ -130,6 +130,12 @@ codes! {
     /// Another policy of a higher priority that matches this workload adds the same name differently: that one is injected, and this one is
     /// left out.
     54 Outranked "Rename in this policy, or narrow its selection. A higher `spec.priority` than that of the other would leave the other one out.";
+    /// An environment variable or an argument looks like a password or a token, and has its value in the template. Everyone who may read policies, pods or
+    /// ControllerRevisions reads it, and a stored revision keeps it after the policy is edited.
+    55 LiteralSecret "Put the value into a Secret, and refer to it by `valueFrom.secretKeyRef`. Then change the password or token: revisions keep the old one.";
+    /// `failurePolicy: Fail` reaches namespaces of what a cluster needs to start: network, names, certificates, disks. While the operator cannot answer,
+    /// their pods are refused, and the operator may need them to start.
+    56 FailBlocksAddOns "Exclude these namespaces with `spec.excludeNamespaces`, select namespaces by label, or use `spec.failurePolicy: Ignore`.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";

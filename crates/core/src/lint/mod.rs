@@ -9,6 +9,7 @@ mod manifest;
 mod pairs;
 mod references;
 mod rollout;
+mod secrets;
 mod selection;
 mod template;
 mod version;
@@ -16,6 +17,7 @@ mod workloads;
 
 pub use manifest::vet;
 pub use references::needs;
+pub use selection::add_ons_at_risk;
 pub use template::{late_references, shared_ports};
 pub use workloads::against;
 
@@ -198,17 +200,19 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 19] = [
+const CHECKS: [Check; 21] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
     selection::pods,
     selection::fail_on_pods,
+    selection::fail_on_add_ons,
     selection::endless_jobs,
     selection::jobs,
     expressions::constant,
     template::images,
     template::requests,
+    secrets::literal,
     template::quality,
     template::deprecated,
     template::ports,

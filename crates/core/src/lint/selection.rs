@@ -297,6 +297,65 @@ pub(super) fn fail_on_pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<N
     is_meant.then(|| Note::new(Code::FailBlocksPods, "spec.failurePolicy", message)).into_iter().collect()
 }
 
+/// The usual namespaces of what a cluster needs to start, if it is not in `kube-system`: network, certificates, disks.
+const ADD_ONS: [&str; 8] = [
+    "calico-apiserver",
+    "calico-system",
+    "cert-manager",
+    "cilium",
+    "kube-flannel",
+    "longhorn-system",
+    "rook-ceph",
+    "tigera-operator",
+];
+/// The most namespaces that a message names.
+const NAMED: usize = 3;
+
+/// Why `failurePolicy: Fail` of `spec` may keep a cluster from starting: it reaches [`ADD_ONS`]. None if a selector or a
+/// condition chooses among workloads, or if the author has excluded namespaces.
+pub fn add_ons_at_risk(spec: &SidecarPolicySpec, site: &Site) -> Option<String> {
+    let chooses = spec.namespace_selector.is_some()
+        || spec.label_selector.is_some()
+        || spec.annotation_selector.is_some()
+        || !spec.match_conditions.is_empty();
+    let is_called = spec.engine != EngineChoice::MutatingAdmissionPolicy;
+    let starts = ["pods", "daemonsets", "deployments", "statefulsets"];
+    let is_target = starts.into_iter().any(|resource| targeting(spec, resource).next().is_some());
+    if spec.failure_policy != FailurePolicy::Fail || chooses || !is_called || !is_target {
+        return None;
+    }
+    let is_kept = |name: &str| {
+        let mut excluded = spec.exclude_namespaces.iter().flatten();
+        site.protected_namespaces.contains(name) || excluded.any(|glob| covers(glob, name))
+    };
+    let what = match &spec.namespaces {
+        None if spec.exclude_namespaces.is_some() => return None,
+        None => "all namespaces, with those of network, certificates and disks".to_owned(),
+        Some(globs) => {
+            let is_reached = |name: &&str| globs.iter().any(|glob| covers(glob, name)) && !is_kept(name);
+            let reached: Vec<_> = ADD_ONS.into_iter().filter(is_reached).take(NAMED).collect();
+            if reached.is_empty() {
+                return None;
+            }
+            reached.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        }
+    };
+    Some(format!(
+        "is `Fail` for {what}: while the operator cannot answer, their pods are refused, and the cluster may not start; exclude these \
+         namespaces with `excludeNamespaces`, or use `namespaceSelector`"
+    ))
+}
+
+/// `failurePolicy: Fail` for what a cluster needs to start.
+pub(super) fn fail_on_add_ons(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    // Reported as worse: it keeps the operator itself from starting.
+    if !fail_on_pods(spec, context).is_empty() {
+        return Vec::new();
+    }
+    let message = add_ons_at_risk(spec, &context.site);
+    message.map(|message| Note::new(Code::FailBlocksAddOns, "spec.failurePolicy", message)).into_iter().collect()
+}
+
 /// Plain sidecars in pods that end by themselves.
 pub(super) fn endless_jobs(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let has_containers = spec.template.as_ref().is_some_and(|template| !template.containers.is_empty());
