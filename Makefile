@@ -102,6 +102,7 @@ crds: ## Write the CRDs, docs/codes.md and docs/fields.md anew
 .PHONY: install-files
 install-files: ## Write the one-file install bundles and the generated files of the Helm chart anew
 	@kubectl kustomize config/default > config/install.yaml
+	@kubectl kustomize config/older > config/install-older.yaml
 	@kubectl kustomize config/legacy > config/install-legacy.yaml
 	@UPDATE=1 cargo test --locked --test offline author_check
 	@kubectl kustomize config/author > config/author-check.yaml

@@ -19,6 +19,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 const DEFAULT: &str = "config/install.yaml";
+const OLDER: &str = "config/install-older.yaml";
 const LEGACY: &str = "config/install-legacy.yaml";
 const AUTHOR: &str = "config/author-check.yaml";
 
@@ -106,7 +107,9 @@ fn workflows_use_actions_by_commit_and_may_only_read_unless_they_publish() {
 
 #[test]
 fn the_install_files_are_what_kustomize_makes_of_config() {
-    for (folder, file) in [("config/default", DEFAULT), ("config/legacy", LEGACY), ("config/author", AUTHOR)] {
+    for (folder, file) in
+        [("config/default", DEFAULT), ("config/older", OLDER), ("config/legacy", LEGACY), ("config/author", AUTHOR)]
+    {
         let made = success(Command::new(tool("kubectl")).args(["kustomize", folder]).current_dir(root())).stdout;
         assert!(read(file).into_bytes() == made, "{file} is stale: run `make install-files`");
     }
@@ -128,11 +131,16 @@ fn both_files_install_the_same_but_for_what_old_servers_need() {
             .map(|document| format!("{} {}", document["kind"], document["metadata"]["name"]))
             .collect::<BTreeSet<_>>()
     };
-    let (default, legacy) = (names(DEFAULT), names(LEGACY));
+    let (default, older, legacy) = (names(DEFAULT), names(OLDER), names(LEGACY));
+    assert!(older.is_subset(&default));
+    let fence: Vec<_> = default.difference(&older).collect();
+    assert!(fence.len() == 4 && fence.iter().all(|more| more.contains("operator.scpol.dev")), "{fence:?}");
     let is_newer = |more: &String| ["scpol-admission-policy", "scpol-nodes"].iter().any(|name| more.contains(name));
-    assert!(default.difference(&legacy).all(is_newer), "{default:?}");
+    assert!(older.difference(&legacy).all(is_newer), "{older:?}");
     assert!(legacy.difference(&default).all(|more| more.contains("scpol-initializer")), "{legacy:?}");
-    for (file, crd, budget) in [(DEFAULT, "v1", "policy/v1"), (LEGACY, "v1beta1", "policy/v1beta1")] {
+    for (file, crd, budget) in
+        [(DEFAULT, "v1", "policy/v1"), (OLDER, "v1", "policy/v1"), (LEGACY, "v1beta1", "policy/v1beta1")]
+    {
         let documents = documents(file);
         assert_eq!(
             of_kind(&documents, "CustomResourceDefinition")[0]["apiVersion"],
@@ -156,7 +164,7 @@ fn only_our_deployment_for_old_servers_passes_initializers_by() {
 #[test]
 fn nothing_that_we_install_looks_like_something_that_we_generate() {
     // `kubectl delete initializerconfigurations -l app.kubernetes.io/managed-by=scpol` must always be safe.
-    for file in [DEFAULT, LEGACY] {
+    for file in [DEFAULT, OLDER, LEGACY] {
         for document in documents(file) {
             assert_eq!(
                 document["metadata"]["labels"].get("app.kubernetes.io/managed-by"),
@@ -170,7 +178,7 @@ fn nothing_that_we_install_looks_like_something_that_we_generate() {
 
 #[test]
 fn the_deployment_is_what_the_documentation_promises() {
-    for file in [DEFAULT, LEGACY] {
+    for file in [DEFAULT, OLDER, LEGACY] {
         let documents = documents(file);
         let deployment = of_kind(&documents, "Deployment")[0];
         assert_eq!(
@@ -285,7 +293,7 @@ fn granted(rule: &Value, scope: &str) -> Vec<String> {
 }
 
 /// Any extension of the rights must be added here on purpose.
-const RIGHTS: [&str; 23] = [
+const RIGHTS: [&str; 25] = [
     "cluster /endpoints [\"kubernetes\"]: get",
     "cluster /events: create,patch",
     "cluster /namespaces: get,list,watch",
@@ -306,8 +314,10 @@ const RIGHTS: [&str; 23] = [
     "own coordination.k8s.io/leases [\"scpol\"]: get,update",
     "own coordination.k8s.io/leases: create",
     // The webhook engine.
-    "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations: create,delete,get,list,update,watch",
-    "cluster admissionregistration.k8s.io/validatingwebhookconfigurations: create,delete,get,list,update,watch",
+    "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations: create,get,list,watch",
+    "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations [\"author.scpol.dev\",\"scpol-cronjobs.batch\",\"scpol-daemonsets.apps\",\"scpol-deployments.apps\",\"scpol-jobs.batch\",\"scpol-pods\",\"scpol-statefulsets.apps\"]: delete,update",
+    "cluster admissionregistration.k8s.io/validatingwebhookconfigurations: create,get,list,watch",
+    "cluster admissionregistration.k8s.io/validatingwebhookconfigurations [\"author.scpol.dev\",\"scpol-cronjobs.batch\",\"scpol-daemonsets.apps\",\"scpol-deployments.apps\",\"scpol-jobs.batch\",\"scpol-pods\",\"scpol-statefulsets.apps\"]: delete,update",
     "own /secrets [\"scpol-webhook\"]: get,update",
     "own /secrets: create",
 ];
@@ -323,17 +333,22 @@ const RIGHTS_OF_THE_INITIALIZER_ENGINE: [&str; 8] = [
 ];
 /// Native sidecars, from 1.29.
 const RIGHTS_ON_NODES: [&str; 1] = ["cluster /nodes: list"];
-const RIGHTS_OF_ADMISSION_POLICIES: [&str; 4] = [
-    "cluster admissionregistration.k8s.io/mutatingadmissionpolicies: create,delete,get,list,update,watch",
-    "cluster admissionregistration.k8s.io/mutatingadmissionpolicybindings: create,delete,get,list,update,watch",
-    "cluster admissionregistration.k8s.io/validatingadmissionpolicies: create,delete,get,list,update,watch",
-    "cluster admissionregistration.k8s.io/validatingadmissionpolicybindings: create,delete,get,list,update,watch",
+const RIGHTS_OF_ADMISSION_POLICIES: [&str; 8] = [
+    "cluster admissionregistration.k8s.io/mutatingadmissionpolicies: create,get,list,watch",
+    "cluster admissionregistration.k8s.io/mutatingadmissionpolicies [\"scpol-cronjobs.batch\",\"scpol-daemonsets.apps\",\"scpol-deployments.apps\",\"scpol-jobs.batch\",\"scpol-pods\",\"scpol-statefulsets.apps\"]: delete,update",
+    "cluster admissionregistration.k8s.io/mutatingadmissionpolicybindings: create,get,list,watch",
+    "cluster admissionregistration.k8s.io/mutatingadmissionpolicybindings [\"scpol-cronjobs.batch\",\"scpol-daemonsets.apps\",\"scpol-deployments.apps\",\"scpol-jobs.batch\",\"scpol-pods\",\"scpol-statefulsets.apps\"]: delete,update",
+    "cluster admissionregistration.k8s.io/validatingadmissionpolicies: create,get,list,watch",
+    "cluster admissionregistration.k8s.io/validatingadmissionpolicies [\"scpol-cronjobs.batch\",\"scpol-cronjobs.batch-ignore\",\"scpol-daemonsets.apps\",\"scpol-daemonsets.apps-ignore\",\"scpol-deployments.apps\",\"scpol-deployments.apps-ignore\",\"scpol-jobs.batch\",\"scpol-jobs.batch-ignore\",\"scpol-pods\",\"scpol-pods-ignore\",\"scpol-statefulsets.apps\",\"scpol-statefulsets.apps-ignore\"]: delete,update",
+    "cluster admissionregistration.k8s.io/validatingadmissionpolicybindings: create,get,list,watch",
+    "cluster admissionregistration.k8s.io/validatingadmissionpolicybindings [\"scpol-cronjobs.batch\",\"scpol-cronjobs.batch-ignore\",\"scpol-daemonsets.apps\",\"scpol-daemonsets.apps-ignore\",\"scpol-deployments.apps\",\"scpol-deployments.apps-ignore\",\"scpol-jobs.batch\",\"scpol-jobs.batch-ignore\",\"scpol-pods\",\"scpol-pods-ignore\",\"scpol-statefulsets.apps\",\"scpol-statefulsets.apps-ignore\"]: delete,update",
 ];
 
 #[test]
 fn the_operator_has_the_rights_that_it_uses_and_no_others() {
     let expected = |rights: &[&[&str]]| rights.concat().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
     assert_eq!(rights(DEFAULT), expected(&[&RIGHTS, &RIGHTS_OF_ADMISSION_POLICIES, &RIGHTS_ON_NODES]));
+    assert_eq!(rights(OLDER), rights(DEFAULT));
     assert_eq!(rights(LEGACY), expected(&[&RIGHTS, &RIGHTS_OF_THE_INITIALIZER_ENGINE]));
 }
 
@@ -409,7 +424,7 @@ fn the_network_policy_names_the_ports_of_the_container_and_no_source() {
 
 #[test]
 fn no_role_has_a_wildcard() {
-    for file in [DEFAULT, LEGACY] {
+    for file in [DEFAULT, OLDER, LEGACY] {
         let documents = documents(file);
         for role in of_kind(&documents, "ClusterRole").into_iter().chain(of_kind(&documents, "Role")) {
             for rule in items(&role["rules"]) {

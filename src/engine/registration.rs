@@ -179,7 +179,8 @@ pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Resu
     }
 }
 
-/// Asks the server whether we may do `verb` to `resource` of `group`: in `namespace`, or in all namespaces.
+/// Asks the server whether we may do `verb` to `resource` of `group`: in `namespace`, or in all namespaces; to the object `name`,
+/// or to all objects.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -189,34 +190,46 @@ pub async fn may(
     group: &str,
     resource: &str,
     namespace: Option<&str>,
+    name: Option<&str>,
 ) -> Result<bool, CallError> {
-    let attributes = json!({ "verb": verb, "group": group, "resource": resource, "namespace": namespace });
+    let attributes =
+        json!({ "verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name });
     let question = json!({ "spec": { "resourceAttributes": attributes } });
     let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
     let answer = call(Api::all(client.clone()).create(&PostParams::default(), &question)).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
+/// The rights on a registration: on all of its resource, and on its own name.
+const READING: [&str; 4] = ["get", "list", "watch", "create"];
+const WRITING: [&str; 2] = ["update", "delete"];
+
 /// Asks the server whether we have all rights to deliver by `engine` at `registrar`.
 ///
 /// # Errors
 /// If the server does not answer.
 pub async fn may_deliver(registrar: &Registrar, engine: EngineName) -> Result<bool, CallError> {
-    const REGISTERING: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
     let Registrar { client, namespace, kind, .. } = registrar;
-    let registered = engine
-        .registers()
-        .iter()
-        .flat_map(|resource| REGISTERING.map(|verb| (verb, resources::GROUP, *resource, None)));
-    let verbs = engine.engine().verbs().iter();
-    let completed = verbs.map(|verb| (*verb, kind.group.as_str(), kind.resource.as_str(), None));
-    let tried = ("create", kind.group.as_str(), kind.resource.as_str(), Some(namespace.as_str()));
-    for (verb, group, resource, namespace) in registered.chain(completed).chain([tried]) {
-        if !may(client, verb, group, resource, namespace).await? {
+    // Roles name the registrations that are shared by policies, because those have fixed names.
+    let shared = (!engine.engine().is_per_policy()).then(|| shared_name(kind));
+    for resource in engine.registers() {
+        for verb in READING {
+            if !may(client, verb, resources::GROUP, resource, None, None).await? {
+                return Ok(false);
+            }
+        }
+        for verb in WRITING {
+            if !may(client, verb, resources::GROUP, resource, None, shared.as_deref()).await? {
+                return Ok(false);
+            }
+        }
+    }
+    for verb in engine.engine().verbs() {
+        if !may(client, verb, &kind.group, &kind.resource, None, None).await? {
             return Ok(false);
         }
     }
-    Ok(true)
+    may(client, "create", &kind.group, &kind.resource, Some(namespace.as_str()), None).await
 }
 
 fn value(object: &DynamicObject) -> Value {

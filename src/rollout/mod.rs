@@ -318,7 +318,8 @@ impl Roller<'_> {
         let operator = &self.workloads.operator;
         let namespace = &operator.site().operator_namespace;
         for verb in ["list", "watch"] {
-            if !may(&operator.client, verb, "apps", "controllerrevisions", Some(namespace)).await.unwrap_or(true) {
+            if !may(&operator.client, verb, "apps", "controllerrevisions", Some(namespace), None).await.unwrap_or(true)
+            {
                 return false;
             }
         }

@@ -185,6 +185,8 @@ pub(crate) async fn grant(world: &World) -> Result<()> {
         "rules": [
             { "apiGroups": ["example.org", "example.com"], "resources": ["*"], "verbs": ["*"] },
             { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["*"] },
+            // Under the names of these resources.
+            { "apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["update", "delete"] },
         ],
     });
     request(&world.admin, "POST", &format!("{rbac}/clusterroles"), &role).await?;

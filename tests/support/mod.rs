@@ -57,7 +57,11 @@ pub fn file(path: &str) -> PathBuf {
 
 /// The install file for a version.
 pub fn bundle(version: Version) -> &'static str {
-    if version.has(Feature::RegistrationV1) { "config/install.yaml" } else { "config/install-legacy.yaml" }
+    match version {
+        version if version.has(Feature::ValidatingAdmissionPolicy) => "config/install.yaml",
+        version if version.has(Feature::RegistrationV1) => "config/install-older.yaml",
+        _ => "config/install-legacy.yaml",
+    }
 }
 
 /// The install file as users of that version apply it: docs/operations.md.

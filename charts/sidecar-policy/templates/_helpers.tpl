@@ -108,6 +108,33 @@ tolerations:
 {{- join "," $parts }}
 {{- end }}
 
+{{/* The kinds of what engines register, but for Initializers. */}}
+{{- define "scpol.registered" -}}
+- mutatingwebhookconfigurations
+- validatingwebhookconfigurations
+- mutatingadmissionpolicies
+- mutatingadmissionpolicybindings
+- validatingadmissionpolicies
+- validatingadmissionpolicybindings
+{{- end }}
+
+{{/* The names of the registrations that the operator may make: those in the files of config/, and those for custom resources. */}}
+{{- define "scpol.registrations" -}}
+{{- $names := list }}
+{{- range $path, $_ := .Files.Glob "files/rbac/*/cluster_role.yaml" }}
+{{- range $document := splitList "\n---\n" ($.Files.Get $path) }}
+{{- range $rule := (fromYaml $document).rules }}
+{{- if has "admissionregistration.k8s.io" $rule.apiGroups }}{{ $names = concat $names ($rule.resourceNames | default list) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range .Values.rbac.customResources }}
+{{- $name := printf "scpol-%s.%s" .resource .group }}
+{{- $names = concat $names (list $name (printf "%s-ignore" $name)) }}
+{{- end }}
+{{- $names | uniq | sortAlpha | toYaml }}
+{{- end }}
+
 {{/* An object of config/ for this release: in its namespace, with the common labels. (list . object) */}}
 {{- define "scpol.object" -}}
 {{- $root := index . 0 }}{{ $object := index . 1 }}

@@ -4,11 +4,14 @@
 use super::Subject;
 use super::report::Item;
 use crate::api::code::Code;
+use crate::capabilities::registration;
 use crate::cli::installed::{OPERATOR, Piece};
 use crate::cli::output::counted;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::engine::{self, Engine};
+use crate::naming::shared_name;
+use crate::workload::Kind;
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
@@ -16,6 +19,7 @@ use kube::Client;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The rights of every operator.
 const SHIPPED: [&str; 2] =
@@ -159,13 +163,25 @@ fn writes_reports(deployment: &Value) -> bool {
 
 /// The rights for targets of policies that are not in the shipped files.
 fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
-    if engine.verbs().is_empty() {
-        return Vec::new();
-    }
     let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
     let kinds: BTreeSet<_> = enforced.flat_map(|policy| policy.kinds.iter()).collect();
-    let verbs = || ["list", "watch"].into_iter().chain(engine.verbs().iter().copied());
-    kinds.iter().flat_map(|kind| verbs().map(|verb| Right::everywhere(verb, &kind.group, &kind.resource))).collect()
+    let completed = |kind: &Arc<Kind>| -> Vec<Right> {
+        let verbs = ["list", "watch"].into_iter().chain(engine.verbs().iter().copied());
+        verbs.map(|verb| Right::everywhere(verb, &kind.group, &kind.resource)).collect()
+    };
+    let registered = |kind: &Arc<Kind>| -> Vec<Right> {
+        let named = |verb, resource| Right {
+            name: Some(shared_name(kind)),
+            ..Right::everywhere(verb, registration::GROUP, resource)
+        };
+        let resources = engine.registers().iter();
+        resources.flat_map(|resource| ["update", "delete"].map(|verb| named(verb, resource))).collect()
+    };
+    let needed = |kind| match engine.is_per_policy() {
+        true => completed(kind),
+        false => registered(kind),
+    };
+    kinds.into_iter().flat_map(needed).collect()
 }
 
 /// Checks whether you may install, and may grant the shipped rights.

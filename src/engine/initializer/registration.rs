@@ -58,7 +58,7 @@ pub async fn register(
 async fn check_rights(operator: &Operator, kinds: &[Arc<Kind>]) -> Result<(), Unavailable> {
     for kind in kinds {
         for verb in ["patch", "initialize"] {
-            if !registration::may(&operator.client, verb, &kind.group, &kind.resource, None).await? {
+            if !registration::may(&operator.client, verb, &kind.group, &kind.resource, None, None).await? {
                 let message = format!(
                     "the operator may not `{verb}` {} (group `{}`) in all namespaces; apply the shipped RBAC, or grant the verb",
                     kind.resource, kind.group

@@ -277,7 +277,7 @@ codes! {
     /// What was asked could not be found out: the server refuses to tell, or does not answer.
     326 CannotTell "Ask as somebody who may read what the message names.";
     /// The definition of SidecarPolicies, or the operator, is not installed.
-    327 NotInstalled "Apply the install file for the version of the server (`config/install.yaml`; below 1.16 `config/install-legacy.yaml`).";
+    327 NotInstalled "Apply the install file for the version of the server (`config/install.yaml`; below 1.30 `config/install-older.yaml`; below 1.16 `config/install-legacy.yaml`).";
     /// What is installed is of another release than this `scpol`.
     328 ReleasesDiffer "Apply the install file of the release that you want, and use its `scpol`.";
     /// The operator is installed, and no replica of it is ready, or none leads.

@@ -303,7 +303,7 @@ impl<'a> Keeper<'a> {
 async fn check_rights(client: &kube::Client) -> Result<(), Unavailable> {
     let group = crate::api::GROUP;
     for (group, resource) in [("authorization.k8s.io", "subjectaccessreviews"), (group, "sidecarpolicies")] {
-        if !registration::may(client, "create", group, resource, None).await? {
+        if !registration::may(client, "create", group, resource, None, None).await? {
             let message = format!("the operator may not create {resource} of {group}: apply `{RIGHTS}`");
             return Err(Unavailable::new(Code::MissingRight, message));
         }
