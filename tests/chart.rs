@@ -222,6 +222,73 @@ fn the_chart_renders_what_kustomize_renders() {
     }
 }
 
+/// Helm leaves what a failed hook created, so its account has no more power than the hook needs.
+#[test]
+fn what_a_failed_hook_leaves_can_do_no_harm() {
+    let values =
+        json!({ "rbac": { "customResources": [{ "group": "example.org", "resource": "rollouts" }], "secrets": true } });
+    let text = rendered(CURRENT, &values).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let is_hook = |object: &&Value| !object["metadata"]["annotations"]["helm.sh/hook"].is_null();
+    let hooks: Vec<&Value> = documents.iter().filter(is_hook).collect();
+    assert_eq!(hooks.len(), 12, "two accounts, each with two roles and their bindings, and what they run");
+    let list = |value: &Value| -> Vec<String> { serde_json::from_value(value.clone()).unwrap_or_default() };
+    let mut deleted = BTreeSet::new();
+    for hook in hooks {
+        let (kind, policy) = (&hook["kind"], &hook["metadata"]["annotations"]["helm.sh/hook-delete-policy"]);
+        let runs = ["Job", "Pod"].iter().any(|runs| kind == runs);
+        let expected = if runs { "" } else { ",hook-failed" };
+        assert_eq!(*policy, format!("before-hook-creation,hook-succeeded{expected}"), "{kind}");
+        for rule in hook["rules"].as_array().into_iter().flatten() {
+            let (groups, resources) = (list(&rule["apiGroups"]), list(&rule["resources"]));
+            let (names, verbs) = (list(&rule["resourceNames"]), list(&rule["verbs"]));
+            if groups.contains(&"admissionregistration.k8s.io".to_owned()) && verbs != ["list"] {
+                assert!(!names.is_empty() && verbs == ["delete"], "{rule}");
+                deleted.extend(names.clone());
+            }
+            let is_secret = resources.contains(&"secrets".to_owned());
+            assert!(!is_secret || hook["metadata"]["name"] == "scpol-uninstall" && !verbs.contains(&"get".to_owned()));
+            assert!(!is_secret || names == ["scpol-webhook"] || verbs == ["list"], "{rule}");
+        }
+    }
+    // Everything that the operator may delete itself.
+    let roles = objects(&text).into_values().filter(|object| object["kind"] == "ClusterRole");
+    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+    let own = rules.filter(|rule| list(&rule["apiGroups"]) == ["admissionregistration.k8s.io"]);
+    let own: BTreeSet<String> = own.flat_map(|rule| list(&rule["resourceNames"])).collect();
+    assert!(own.contains("scpol-rollouts.example.org-ignore") && own.contains("scpol-secrets"), "{own:?}");
+    assert_eq!(deleted, own);
+}
+
+/// A leaf that signs itself would change together with its authority.
+#[test]
+fn the_certificate_of_cert_manager_has_an_authority_that_outlives_it() {
+    let made = objects(&rendered(CURRENT, &json!({ "certManager": { "enabled": true } })).unwrap());
+    assert_eq!(made["Certificate scpol"]["spec"]["issuerRef"], json!({ "kind": "Issuer", "name": "scpol" }));
+    let root = &made["Certificate scpol-root"]["spec"];
+    assert_eq!(made["Issuer scpol"]["spec"], json!({ "ca": { "secretName": root["secretName"] } }));
+    assert_eq!(made["Issuer scpol-root"]["spec"], json!({ "selfSigned": {} }));
+    assert_eq!((&root["isCA"], &root["privateKey"]["rotationPolicy"]), (&json!(true), &json!("Never")));
+    let given =
+        json!({ "certManager": { "enabled": true, "issuerRef": { "kind": "ClusterIssuer", "name": "internal" } } });
+    let made = objects(&rendered(CURRENT, &given).unwrap());
+    assert!(!made.keys().any(|name| name.starts_with("Issuer ") || name.ends_with("-root")), "{:?}", made.keys());
+}
+
+/// The policy that holds the operator's account knows the address that the operator is given.
+#[test]
+fn the_address_of_the_webhook_is_allowed_by_what_holds_the_account() {
+    let url = |values: &Value| {
+        let policy = &objects(&rendered(CURRENT, values).unwrap())["ValidatingAdmissionPolicy operator.scpol.dev"];
+        let variables = policy["spec"]["variables"].as_array().unwrap().clone();
+        variables.into_iter().find(|variable| variable["name"] == "url").unwrap()["expression"].clone()
+    };
+    assert_eq!(url(&json!({})), r#""""#);
+    let given = json!({ "operator": { "webhookUrl": "https://scpol.example.com" } });
+    assert_eq!(url(&given), r#""https://scpol.example.com/""#);
+    assert!(!rendered("1.29.0", &json!({})).unwrap().contains("operator.scpol.dev"), "the kind came with 1.30");
+}
+
 /// The value that the tests set: an example of the schema, or another one of the same type.
 fn another(leaf: &Value) -> Value {
     let default = &leaf["default"];

@@ -5,6 +5,7 @@ use super::report::Item;
 use crate::api::code::Code;
 use crate::capabilities::registration::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 use crate::cli::installed::{CERTIFICATE, OPERATOR, Piece};
+use crate::cluster::client::CallError;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use rustls::client::WebPkiServerVerifier;
@@ -43,6 +44,14 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
     let secret = match subject.installed.own("Secret", "secrets", CERTIFICATE).await {
         Ok(secret) => secret,
         Err(_) if webhooks.is_empty() => return Vec::new(),
+        // It also has the key of the authority, so few may read it.
+        Err(error) if error.downcast_ref::<CallError>().is_some_and(|error| error.code() == 403) => {
+            let message = format!(
+                "you may not read the Secret `{CERTIFICATE}`, which has the key of the authority: what is wrong with the certificate \
+                 stands in `Degraded` of the policies"
+            );
+            return vec![Item::info(CHECK, message)];
+        }
         Err(error) => return vec![Item::unknown(CHECK, &error)],
     };
     let namespace = subject.installed.namespace;
