@@ -311,7 +311,7 @@ mod tests {
         let told = |resumed: &str, restarted: &str| {
             let annotations = serde_json::json!({ RESUMED_AT_KEY: resumed, RESTARTED_AT_KEY: restarted });
             let object = serde_json::json!({ "metadata": { "name": "p", "annotations": annotations } });
-            let stored = parse(&serde_json::from_value(object).unwrap(), None, |_| Err(Vec::new()));
+            let stored = parse(&serde_json::from_value(object).unwrap(), None, |_| Err(Vec::new())).stored;
             (stored.resumed.is_some(), stored.restarted.is_some(), stored.odd_times)
         };
         let fine = "2026-01-01T00:00:00Z";

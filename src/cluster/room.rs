@@ -118,6 +118,7 @@ mod tests {
                 status: Arc::new(json!({ "conditions": [accepted] })),
                 resumed: None,
                 restarted: None,
+                odd_times: Vec::new(),
                 parsed: Err(Arc::default()),
             };
             ((*name).to_owned(), Measured { stored, created: (*created).to_owned(), size: *size })

@@ -71,7 +71,7 @@ pub(crate) async fn siege(scene: &Scene) -> Result<()> {
     let (posted, scraped) = (posted.load(Ordering::Relaxed) as f64, scraped.load(Ordering::Relaxed) as f64);
     let took = start.elapsed().as_secs_f64();
     let most = most_held(pid)?;
-    println!(
+    eprintln!(
         "{:.0} reviews and {:.0} scrapes a second were answered; at most {most} MiB",
         posted / took,
         scraped / took
@@ -97,7 +97,7 @@ async fn post(target: &Target, dice: Dice, posted: &AtomicUsize) -> Result<()> {
     let mut every = tokio::time::interval(Duration::from_secs(1) / POSTING.1);
     for number in 0.. {
         every.tick().await;
-        let body = body(dice.below(100, &format!("{number}")));
+        let body = body(dice.below(100, format!("{number}")));
         let head =
             format!("POST /mutate/0123456789abcdef HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).await?;

@@ -55,8 +55,9 @@ fn bare(object: &Value) -> Result<Value> {
     let uid = object["metadata"]["uid"].as_str().unwrap_or("none");
     let mut object: Value = serde_json::from_str(&object.to_string().replace(uid, "uid"))?;
     let without = |of: Option<&mut Value>, fields: &[&str]| {
-        let members = of.and_then(Value::as_object_mut);
-        members.map(|members| members.retain(|name, _| !fields.contains(&name.as_str())));
+        if let Some(members) = of.and_then(Value::as_object_mut) {
+            members.retain(|name, _| !fields.contains(&name.as_str()));
+        }
     };
     let own = [
         "creationTimestamp",

@@ -3,7 +3,7 @@
 
 use crate::inject::POLICIES;
 use serde_json::{Value, json};
-use sidecar_policy::api::is_dns_label;
+use sidecar_policy::api::{is_dns_label, is_policy_name};
 use sidecar_policy::outside::{escaped, is_unsafe, segment, shown};
 use sidecar_policy::review::author::{self, Judgement};
 use sidecar_policy::review::{Call, Review};
@@ -72,8 +72,11 @@ fn asked(bytes: &[u8]) {
         }
     }
     let Ok(review) = author::Review::parse(bytes) else { return };
-    if let Judgement::Asks(places) = review.judgement() {
-        assert!(places.questions().len() <= author::NAMED);
+    match review.judgement() {
+        // Of the new policy, and of the old one.
+        Judgement::Asks(questions) => assert!(questions.len() <= 2 * author::QUESTIONS),
+        Judgement::AsksAboutStored(name) => assert!(is_policy_name(&name), "{name:?}"),
+        Judgement::Allowed | Judgement::Probed => {}
     }
 }
 
