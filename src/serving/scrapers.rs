@@ -7,14 +7,15 @@
 //! seconds. At most [`KEPT`] are kept, and refusals make room for others. At most [`AT_ONCE`] tokens are looked at at
 //! one time. An answer comes within [`timing::Process::scraper`], and an unknown result is none.
 
+use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::survival::lock;
 use crate::timing;
 use axum::http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -106,13 +107,14 @@ impl Scrapers {
     async fn ask(&self, token: &str) -> Result<Verdict, CallError> {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let review = call(Api::all(self.client.clone()).create(&PostParams::default(), &review)).await?;
+        let review = call(Api::<TokenReview>::all(self.client.clone()).create(&PostParams::default(), &review)).await?;
         let status = review.status.unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             return Ok(Verdict::Unauthenticated);
         };
         let access = SubjectAccessReview { spec: question(user), ..SubjectAccessReview::default() };
-        let access = call(Api::all(self.client.clone()).create(&PostParams::default(), &access)).await?;
+        let access =
+            call(Api::<SubjectAccessReview>::all(self.client.clone()).create(&PostParams::default(), &access)).await?;
         let is_allowed = access.status.is_some_and(|status| status.allowed);
         Ok(if is_allowed { Verdict::Granted } else { Verdict::Forbidden })
     }

@@ -165,7 +165,10 @@ async fn forged_metadata_gets_nothing_past(version: Version, engine: &str) -> Re
     first["metadata"]["labels"]["lane"] = json!("2");
     let first = world.create(PODS, &first).await?;
     ensure!(containers(&first) == ["app", "audit", "deep"], "{:?}", containers(&first));
-    for (name, without) in [("deep-copy", ""), ("deep-volumes", "volumes"), ("deep-secrets", "imagePullSecrets")] {
+    let copies = [("deep-copy", ""), ("deep-volumes", "volumes"), ("deep-secrets", "imagePullSecrets")];
+    // A server validates an object before Initializers see it.
+    let is_valid = |without: &str| without != "volumes" || engine != "Initializer";
+    for (name, without) in copies.into_iter().filter(|(_, without)| is_valid(without)) {
         let mut copy = pod(name, &first["metadata"]["annotations"]);
         copy["metadata"]["labels"]["lane"] = json!("2");
         for list in ["containers", "volumes", "imagePullSecrets"].into_iter().filter(|list| *list != without) {

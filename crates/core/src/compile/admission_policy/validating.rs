@@ -16,6 +16,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
 use crate::capabilities::Capabilities;
 use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, namespaces, shared_name};
+use crate::outside::escaped;
 use crate::policy::{Demand, Policy, Site, scope};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -199,8 +200,9 @@ fn is_excused(
 fn of_demand(demand: &Demand, selects: &str, told: &str, variables: &mut Variables) -> Result<Value, Inexpressible> {
     let holds = expressions::define(&demand.expression, "demand", "object", variables)?;
     let beginning = format!("{told}: {}: ", Code::ValidationFailed);
-    // The server accepts only one-line messages.
-    let message = format!("{beginning}{}", demand.message.trim().replace('\n', " "));
+    // The server accepts only one-line messages, and does not escape them.
+    let message = demand.message.trim().replace('\n', " ");
+    let message = format!("{beginning}{}", escaped(&message));
     let mut validation = validation(&format!("({selects} ? {holds} : true)"), &message);
     if let Some(expression) = &demand.message_expression {
         let better = expressions::define(expression, "message", "object", variables)?;
