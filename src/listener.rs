@@ -14,9 +14,10 @@
 //! | [`timing::Connections::proven_idle`] for a *proven* connection | API servers keep connections, those of 1.13 for ever. A request on a connection that is just closing is lost |
 //!
 //! A connection is proven once the handler says so: [`Connection::prove`]. The least worth has a connection that is not
-//! proven, the oldest first, whatever it does: only a complete request counts. Then follow proven ones without a
-//! request, the longest idle first. Then follow connections that have had no answer yet in their first second
-//! ([`FRESH`]), so that a burst of new clients does not drive out itself. A complete request is finished, unless
+//! proven, whatever it does: only a complete request counts. Then follow connections that have had no answer yet in
+//! their first second ([`FRESH`]), so that a burst of new clients does not drive out itself. Then follow proven ones
+//! between two requests. If half of the places have proven ones, these go before the new ones. Of equal worth, the
+//! address with the most connections loses one, and of these the oldest. A complete request is finished, unless
 //! [`Limits::cuts_calls`]. So a client can get in at any time: an attacker must open as many connections as there are
 //! places within the milliseconds that a new client needs for its first request.
 //!
@@ -32,6 +33,7 @@ use axum::http::{HeaderValue, Request, header};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -59,6 +61,9 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 /// The time in which a new connection has its first request. On a busy machine, a thousand handshakes take about as long.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// The time after which a call may be cut, where calls may be cut: an answer takes milliseconds.
+const HELD: Duration = Duration::from_millis(100);
 
 /// What the connections of a port may use.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +112,8 @@ enum Worth {
     Proven,
     /// It is about to send its first request.
     Fresh,
+    /// It is proven, and few are.
+    Kept,
     /// It is being answered.
     Call,
 }
@@ -188,11 +195,15 @@ impl Connection {
         let state = lock(&self.state);
         let is_fresh = !state.is_answered && now.saturating_duration_since(state.opened) < FRESH;
         match (state.phase, state.is_proven) {
+            // Such a call is one that its client holds.
+            (Phase::Call, _) if cuts_calls && now.saturating_duration_since(state.since) >= HELD => {
+                Some((Worth::Stranger, state.opened))
+            }
             (Phase::Call, _) => cuts_calls.then_some((Worth::Call, state.since)),
             (_, false) if is_fresh => Some((Worth::Fresh, state.opened)),
             (_, false) => Some((Worth::Stranger, state.opened)),
-            (Phase::Idle | Phase::Head, true) => Some((Worth::Proven, state.since)),
-            (Phase::Handshake | Phase::Body, true) => None,
+            (Phase::Idle, true) => Some((Worth::Proven, state.since)),
+            (Phase::Handshake | Phase::Head | Phase::Body, true) => None,
         }
     }
 
@@ -275,9 +286,17 @@ impl Places {
         may_go: impl Fn(&Connection, Worth) -> bool,
     ) -> bool {
         let now = Instant::now();
+        let (mut of_peers, mut proven) = (BTreeMap::new(), 0);
+        for connection in open.values() {
+            *of_peers.entry(connection.peer).or_insert(0) += 1;
+            proven += usize::from(connection.is_proven());
+        }
+        // So a flood of new connections closes none that API servers keep, who have less than half of the places.
+        let are_few_proven = 2 * proven < self.limits.connections;
         let candidates = open.values().filter_map(|connection| {
             let (worth, since) = connection.worth(now, self.limits.cuts_calls)?;
-            may_go(connection, worth).then_some((worth, since, connection.id))
+            let rank = if worth == Worth::Proven && are_few_proven { Worth::Kept } else { worth };
+            may_go(connection, rank).then_some((rank, Reverse(of_peers[&connection.peer]), since, connection.id))
         });
         let Some((.., id)) = candidates.min() else { return false };
         if let Some(connection) = open.remove(&id) {
@@ -327,7 +346,7 @@ pub(crate) async fn serve(
     let mut waiting = None;
     loop {
         tokio::select! {
-            accepted = accept(&listener, limits.timing.accept_pause), if waiting.is_none() => waiting = accepted,
+            accepted = accept(&listener, &places), if waiting.is_none() => waiting = accepted,
             () = places.freed.notified(), if waiting.is_some() => {}
             _ = look.tick(), if !places.is_empty() => places.end_late(Instant::now()),
             _ = ending.stop.wait_for(|stop| *stop) => break,
@@ -337,6 +356,8 @@ pub(crate) async fn serve(
         match places.admit(peer, phase) {
             Some(place) => {
                 connections.spawn(connection(place, stream, tls.map(|tls| tls()), router.clone(), closing.subscribe()));
+                // So that a new client is served before the next ones take its place.
+                tokio::task::yield_now().await;
             }
             None => waiting = Some((stream, peer)),
         }
@@ -364,13 +385,14 @@ async fn drained(connections: &mut JoinSet<()>) {
     while connections.join_next().await.is_some() {}
 }
 
-async fn accept(listener: &TcpListener, pause: Duration) -> Option<(TcpStream, IpAddr)> {
+async fn accept(listener: &TcpListener, places: &Places) -> Option<(TcpStream, IpAddr)> {
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer.ip().to_canonical())),
         Err(error) => {
             // For example, no file descriptors are left. The pause avoids a flood of log lines.
             warn!(%error, "Cannot accept a connection");
-            tokio::time::sleep(pause).await;
+            places.make_room(&mut lock(&places.open), |_, worth| worth <= Worth::Fresh);
+            tokio::time::sleep(places.limits.timing.accept_pause).await;
             None
         }
     }
@@ -562,22 +584,26 @@ pub(crate) mod tests {
         let _more = [at(&places, PEER, Phase::Idle, false), at(&places, PEER, Phase::Call, false)];
         assert_eq!(ids(&places), [0, 1, 3], "its own goes, though that of the other is older");
         let _third = at(&places, PEER, Phase::Call, false);
-        assert_eq!(ids(&places), [0, 3, 4]);
+        assert_eq!(ids(&places), [0, 1, 3, 4], "what is proven is kept");
         let _fourth = at(&places, PEER, Phase::Call, false);
-        assert_eq!(ids(&places), [0, 3, 4, 5], "the limit of a peer is no refusal");
+        assert_eq!(ids(&places), [1, 3, 4, 5], "the limit of a peer is no refusal");
     }
 
     #[test]
-    fn a_burst_of_new_clients_drives_out_only_who_is_idle() {
+    fn a_burst_of_new_clients_drives_out_strangers_and_itself() {
         let places = places(4, 2, false);
         let _idle = [at(&places, PEER, Phase::Idle, true), at(&places, OTHER, Phase::Idle, false)];
         let new = || places.admit(PEER, Phase::Handshake).expect("there is room");
         let _first = [new(), new()];
-        assert_eq!(ids(&places), [1, 2, 3], "a peer above its limit loses what is idle");
+        assert_eq!(ids(&places), [0, 1, 2, 3]);
         let _second = [new(), new()];
-        assert_eq!(ids(&places), [2, 3, 4, 5], "and then the idle one of the other, because all places are taken");
+        assert_eq!(
+            ids(&places),
+            [0, 3, 4, 5],
+            "the idle stranger goes, then the oldest new one; what is proven is kept"
+        );
         let _third = new();
-        assert_eq!(ids(&places), [3, 4, 5, 6], "at last the oldest");
+        assert_eq!(ids(&places), [0, 4, 5, 6]);
     }
 
     #[test]

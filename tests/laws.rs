@@ -99,7 +99,9 @@ proptest! {
         with.pointer_mut(&format!("{pod}/metadata/annotations")).unwrap()[&key] = json!(value);
         let with = Workload::new(&workload.kind, with);
         let policy = policies.get(&forged.policy).unwrap();
-        prop_assume!(policy.presence_beside(&with, policies.iter()) != Presence::Whole);
+        if policy.presence_beside(&with, policies.iter()) == Presence::Whole {
+            return Ok(());
+        }
         let outcome = |workload: &Workload| {
             let mut decision = Decision::of(&policies, workload, &site);
             let body = workload.patched(&decision.plan(workload));
@@ -109,7 +111,9 @@ proptest! {
         };
         let (one, other) = (outcome(&workload), outcome(&with));
         prop_assert_eq!((&one.0, &one.1, &one.2), (&other.0, &other.1, &other.2));
-        if one.0.contains(&forged.policy) {
+        // Where another policy adds the same content, there is nothing to list.
+        let lists_nothing = |body: Value| marker::read(&workload.with_body(body), &forged.policy).is_some_and(|marker| marker.added.is_empty());
+        if one.0.contains(&forged.policy) && !lists_nothing(one.3.clone()) {
             prop_assert_eq!(one.3, other.3, "the marker is the same");
         }
     }
@@ -119,7 +123,9 @@ proptest! {
         let (policies, site) = (policies(&workload, &templates), site());
         let mut decision = Decision::of(&policies, &workload, &site);
         let patch = decision.plan(&workload);
-        prop_assume!(!patch.is_empty());
+        if patch.is_empty() {
+            return Ok(());
+        }
         let stored = Workload::new(&workload.kind, as_stored(workload.patched(&patch), &workload));
         let injected = decision.inject.clone();
         decision.judge_stored(&workload, &stored);

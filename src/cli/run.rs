@@ -12,6 +12,7 @@ use crate::workloads::reports::Reports;
 use anyhow::{Result, bail};
 use clap::Args;
 use http::Uri;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,6 +106,7 @@ pub(super) struct RunOptions {
 }
 
 pub(super) async fn run(options: RunOptions) -> Result<End> {
+    raise_open_files();
     telemetry::start(options.log_format, &options.log_level)?;
     if options.lease_duration < Duration::from_secs(3) {
         bail!("--lease-duration must be at least 3s, is {}", humantime::format_duration(options.lease_duration));
@@ -129,4 +131,12 @@ fn webhook_url(text: &str) -> Result<Uri, String> {
     let is_plain =
         url.scheme_str() == Some("https") && url.host().is_some() && url.path() == "/" && url.query().is_none();
     if is_plain { Ok(url) } else { Err(format!("API servers call nothing else; {example}")) }
+}
+
+/// Raises the limit of open files to the most that the process may have. Some container runtimes give 1024, and our
+/// ports alone have more connections.
+fn raise_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Without it, connections are closed when no files are left.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -22,7 +22,7 @@ use tracing::warn;
 /// can post any name.
 const AT_ONCE: usize = 2;
 /// The most names that wait for such a request.
-const QUEUED: usize = 4;
+const QUEUED: usize = 32;
 /// The most reviews that wait for a Namespace. Then the one that has waited longest is answered without it.
 const WAITING: usize = 32;
 
@@ -41,8 +41,9 @@ struct State {
     relabelled: bool,
     /// The names in reviews that will be asked for. All reviews of one name that come before the request share it.
     queued: HashMap<String, watch::Sender<Option<Answer>>>,
-    /// The places of waiting reviews, the oldest first.
-    waiting: VecDeque<oneshot::Sender<()>>,
+    /// The places of waiting reviews, the oldest first: those that may not ask, and those that may. So strangers take no
+    /// place of others.
+    waiting: [VecDeque<oneshot::Sender<()>>; 2],
 }
 
 /// The answer of the server about a name: none if there is no such Namespace.
@@ -105,7 +106,7 @@ impl Namespaces {
         if let Some(known) = self.get(name) {
             return Ok(Some(known));
         }
-        let mut place = self.wait();
+        let mut place = self.wait(may_ask);
         let mut asked = may_ask.then(|| self.ask(client, name, timing)).flatten();
         let arrival = if asked.is_some() { timing.namespace } else { timing.namespace_arrival };
         let mut arrival = pin!(tokio::time::sleep(arrival));
@@ -126,14 +127,15 @@ impl Namespaces {
     }
 
     /// A place among the waiting reviews. It ends if others need it.
-    fn wait(&self) -> oneshot::Receiver<()> {
+    fn wait(&self, may_ask: bool) -> oneshot::Receiver<()> {
         let (place, ends) = oneshot::channel();
         let mut state = self.state();
-        state.waiting.retain(|place| !place.is_closed());
-        if state.waiting.len() >= WAITING {
-            state.waiting.pop_front();
+        let waiting = &mut state.waiting[usize::from(may_ask)];
+        waiting.retain(|place| !place.is_closed());
+        if waiting.len() >= WAITING {
+            waiting.pop_front();
         }
-        state.waiting.push_back(place);
+        waiting.push_back(place);
         ends
     }
 
@@ -321,7 +323,10 @@ mod tests {
         assert!(begin.elapsed() < 2 * TIMING.namespace, "{:?}", begin.elapsed());
         let sent = sent.lock().unwrap().len();
         assert!((1..=AT_ONCE + QUEUED).contains(&sent), "{sent} requests");
-        assert!(namespaces.state().queued.len() <= QUEUED && namespaces.state().waiting.len() <= WAITING);
+        assert!(
+            namespaces.state().queued.len() <= QUEUED
+                && namespaces.state().waiting.iter().all(|waiting| waiting.len() <= WAITING)
+        );
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use crate::chaos::crowd::most_held;
 use crate::chaos::dice::Dice;
 use crate::chaos::scene::Scene;
-use crate::hostile::serving::{Target, half_request, hold, scrape, trickle};
+use crate::hostile::serving::{OPENING, Target, half_request, hold, scrape, trickle};
 use anyhow::{Result, ensure};
 use controlplane::Version;
 use serde_json::json;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// The duration, in seconds. `SCPOL_SIEGE_SECONDS` sets another one.
@@ -32,9 +33,10 @@ pub(crate) async fn siege(scene: &Scene) -> Result<()> {
     let target = Arc::new(Target::new(Version::NEWEST).await?);
     let (pid, posted, scraped) = (target.operator.pid(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut attack = JoinSet::new();
+    let opening = Arc::new(Semaphore::new(OPENING));
     for _ in 0..HELD.0 {
-        let target = target.clone();
-        attack.spawn(async move { again(|| hold(&target, Arc::default())).await });
+        let (target, opening) = (target.clone(), opening.clone());
+        attack.spawn(async move { again(|| hold(&target, Arc::default(), opening.clone())).await });
     }
     for _ in 0..HELD.1 {
         let target = target.clone();

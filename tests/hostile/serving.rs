@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -36,6 +36,8 @@ crate::tests![
 
 /// The server of attacks that come out alike on every version.
 const CURRENT: Version = Version::NEWEST;
+/// The connections that are being opened at one time. The server takes each of them before the next ones come.
+pub(crate) const OPENING: usize = 32;
 /// The time limit for a create that a sidecar is added to.
 const PROMPT: Duration = Duration::from_secs(1);
 /// The pods that must get their sidecar.
@@ -150,12 +152,14 @@ fn connector(authority: &[u8]) -> Result<TlsConnector> {
 }
 
 /// Posts an empty review and keeps the connection, until the server closes it. Counts the answers.
-pub(crate) async fn hold(target: &Target, answered: Arc<AtomicUsize>) -> Result<()> {
+pub(crate) async fn hold(target: &Target, answered: Arc<AtomicUsize>, opening: Arc<Semaphore>) -> Result<()> {
+    let place = opening.acquire().await?;
     let mut stream = target.connect().await?;
     stream.write_all(b"POST /mutate/0123456789abcdef HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await?;
     let mut buffer = [0; 1024];
     ensure!(stream.read(&mut buffer).await? > 0, "no answer");
     answered.fetch_add(1, Ordering::Relaxed);
+    drop(place);
     while stream.read(&mut buffer).await? > 0 {}
     Ok(())
 }
@@ -174,9 +178,10 @@ async fn idle_connections_keep_no_api_server_out(version: Version) -> Result<()>
     const HELD: usize = 1100;
     let target = Arc::new(Target::new(version).await?);
     let (before, answered, mut held) = (target.memory()?, Arc::new(AtomicUsize::new(0)), JoinSet::new());
+    let opening = Arc::new(Semaphore::new(OPENING));
     for _ in 0..HELD {
-        let (target, answered) = (target.clone(), answered.clone());
-        held.spawn(async move { hold(&target, answered).await });
+        let (target, answered, opening) = (target.clone(), answered.clone(), opening.clone());
+        held.spawn(async move { hold(&target, answered, opening).await });
     }
     within(LIMIT, "the places are taken", || async { Ok(answered.load(Ordering::Relaxed) >= 1000) }).await?;
     let after = target.memory()?;
@@ -343,7 +348,7 @@ async fn without_a_certificate_of_the_authority_no_client_is_let_in() -> Result<
     let target = Target::with(builder, webhook, forward, &["--webhook-client-ca", &authority]).await?;
     target.pods_get_their_sidecar("web").await?;
     let answered = Arc::new(AtomicUsize::new(0));
-    let refused = tokio::time::timeout(LIMIT, hold(&target, answered.clone())).await?;
+    let refused = tokio::time::timeout(LIMIT, hold(&target, answered.clone(), Arc::new(Semaphore::new(1)))).await?;
     ensure!(refused.is_err() && answered.load(Ordering::Relaxed) == 0, "a client without a certificate was answered");
     Ok(())
 }

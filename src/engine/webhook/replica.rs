@@ -8,7 +8,7 @@ use super::{NAME, force};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
-use crate::cluster::client::backoff;
+use crate::cluster::client::{Progress, backoff};
 use crate::cluster::policies::Snapshot;
 use crate::compile::webhook::Endpoint;
 use crate::compile::webhook::check_server;
@@ -197,13 +197,18 @@ impl Replica {
         }
     }
 
-    /// Marks the replica ready once the webhook knows which policies are in effect.
-    fn settle(&self, webhook: &Webhook) -> impl Future<Output = ()> + use<> {
-        let (mut settled, ready) = (webhook.settled.subscribe(), self.ready.clone());
+    /// Marks the replica ready once the webhook knows which policies are in effect, and the Namespaces that they read.
+    fn settle(&self, webhook: &Arc<Webhook>) -> impl Future<Output = ()> + use<> {
+        let (mut settled, ready, webhook) = (webhook.settled.subscribe(), self.ready.clone(), webhook.clone());
+        let mut namespaces = self.operator.namespaces_progress();
         async move {
-            if settled.wait_for(|settled| *settled).await.is_ok() {
-                ready.store(true, Ordering::Relaxed);
+            if settled.wait_for(|settled| *settled).await.is_err() {
+                return;
             }
+            if webhook.policies.load().read_namespaces() {
+                let _ = namespaces.wait_for(|progress| *progress != Progress::Starting).await;
+            }
+            ready.store(true, Ordering::Relaxed);
         }
     }
 

@@ -161,13 +161,17 @@ impl Webhook {
     /// No bytes make it panic: a defect of ours costs only this call. The decision is logged and counted after the
     /// answer, so the creator does not wait for that.
     pub async fn answer(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
-        let mut settled = self.settled.subscribe();
-        let settling = settled.wait_for(|settled| *settled);
-        if !matches!(tokio::time::timeout(self.timing().settling, settling).await, Ok(Ok(_))) {
-            let message = b"what is in force has not been read yet; try again\n";
-            return (StatusCode::SERVICE_UNAVAILABLE, message.into());
+        if !self.settles().await {
+            return unsettled();
         }
         self.survive(Asked::Workload(call), revision, body.len(), self.handle(call, revision, body)).await
+    }
+
+    /// Whether the registrations have been read, or are read in time.
+    async fn settles(&self) -> bool {
+        let mut settled = self.settled.subscribe();
+        let settling = settled.wait_for(|settled| *settled);
+        matches!(tokio::time::timeout(self.timing().settling, settling).await, Ok(Ok(_)))
     }
 
     /// The answer to the review of a policy in `body`, by the rights of its author.
@@ -176,6 +180,7 @@ impl Webhook {
     /// As for [`Self::answer`]. An unknown result is a rejection, in time.
     pub async fn answer_author(self: &Arc<Self>, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         match &self.rights {
+            Some(_) if !self.settles().await => unsettled(),
             Some(rights) => self.survive(Asked::Author, revision, body.len(), self.judge(rights, revision, body)).await,
             None => {
                 (StatusCode::NOT_FOUND, b"this operator does not judge authors: `--author-check` is off\n".to_vec())
@@ -196,7 +201,11 @@ impl Webhook {
         if !invalid.is_of_the_creator() {
             let detail = invalid.to_string();
             let report = move |webhook: &Self| webhook.note_invalid(asked, &detail, bytes);
-            if self.knows(revision) { report(self) } else { self.report_if_seen(revision, report) }
+            if *self.settled.borrow() && self.knows(revision) {
+                report(self)
+            } else {
+                self.report_if_seen(revision, report)
+            }
         }
         let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
         (status, format!("{invalid}\n").into_bytes())
@@ -323,6 +332,10 @@ impl Webhook {
         }
         Ok(review.answer(refusal.as_deref()))
     }
+}
+
+fn unsettled() -> (StatusCode, Vec<u8>) {
+    (StatusCode::SERVICE_UNAVAILABLE, b"what is in force has not been read yet; try again\n".into())
 }
 
 /// What is counted and logged of one call.
