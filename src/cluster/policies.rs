@@ -57,6 +57,11 @@ impl Stored {
         condition_in(&self.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
     }
 
+    /// Whether the status says that some generation of the policy was accepted.
+    pub(super) fn was_accepted(&self) -> bool {
+        condition_in(&self.status, "Accepted").is_some_and(|accepted| accepted["status"] == "True")
+    }
+
     /// Whether the status says that this generation of the policy was accepted.
     pub(super) fn is_accepted(&self) -> bool {
         condition_in(&self.status, "Accepted").is_some_and(|accepted| {

@@ -61,8 +61,9 @@ impl Room {
     /// The policies in `stored` without room.
     ///
     /// # Guarantees
-    /// A policy that had room keeps it beside new ones, and beside others that have grown. Among new policies the older
-    /// ones come first, and among equally old ones the first by name.
+    /// A policy that had room keeps it beside others that have grown, and one that has grown keeps it beside new ones.
+    /// Among new policies the older ones come first, and among equally old ones the first by name. After a start, the
+    /// status says which policies had room.
     pub(super) fn without(&mut self, stored: &BTreeMap<String, Measured>) -> BTreeSet<String> {
         let total: usize = stored.values().map(|policy| policy.size).sum();
         let sizes = || stored.iter().map(|(name, policy)| (name, &policy.size));
@@ -73,12 +74,17 @@ impl Room {
             }
             return BTreeSet::new();
         }
-        let had_room = |name: &str, policy: &Measured| match &self.admitted {
-            Some(admitted) => admitted.get(name).is_some_and(|size| policy.size <= *size),
-            None => policy.stored.is_accepted(),
+        let rank = |name: &str, policy: &Measured| {
+            let (had_room, is_same) = match &self.admitted {
+                Some(admitted) => {
+                    (admitted.contains_key(name), admitted.get(name).is_some_and(|size| policy.size <= *size))
+                }
+                None => (policy.stored.was_accepted(), policy.stored.is_accepted()),
+            };
+            if is_same { 0 } else { 2 - u8::from(had_room) }
         };
         let mut in_order: Vec<(&String, &Measured)> = stored.iter().collect();
-        in_order.sort_by_key(|(name, policy)| (!had_room(name, policy), &policy.created, *name));
+        in_order.sort_by_key(|(name, policy)| (rank(name, policy), &policy.created, *name));
         let (mut admitted, mut without, mut bytes) = (BTreeMap::new(), BTreeSet::new(), 0);
         for (name, policy) in in_order {
             if admitted.len() < self.policies && bytes + policy.size <= self.bytes {
@@ -149,6 +155,15 @@ mod tests {
         assert_eq!(without(&mut room, &[("a", "1", most, false), ("b", "2", half, false)]), "a");
         assert_eq!(without(&mut room, &[("a", "1", half, false), ("b", "2", half, false)]), "");
         assert_eq!(without(&mut Room::new(2), &[("a", "1", most + 1, false), ("b", "2", half, false)]), "a");
+    }
+
+    #[test]
+    fn a_policy_that_grows_stays_before_those_that_wait() {
+        let mut room = Room::new(1);
+        assert_eq!(without(&mut room, &[("b", "2", 10, true)]), "");
+        assert_eq!(without(&mut room, &[("a", "1", 5, false), ("b", "2", 10, true)]), "a");
+        assert_eq!(without(&mut room, &[("a", "1", 5, false), ("b", "2", 11, true)]), "a", "though it is older");
+        assert_eq!(without(&mut Room::new(1), &[("a", "1", 5, false), ("b", "2", 11, true)]), "a", "after a start");
     }
 
     #[test]

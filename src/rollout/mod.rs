@@ -298,7 +298,12 @@ impl Roller<'_> {
             self.revisions.store(policy, Timestamp::now()).await?;
         }
         let current = self.revisions.current(&policy.name).map(|current| current.revision.hash.clone());
-        let is_needed = |revision: &Revision| revision.hash == hash || current.as_ref() == Some(&revision.hash);
+        // Steps go on from this one.
+        let from = self.revisions.get(&policy.name, hash).and_then(|update| update.reached.as_ref());
+        let from = from.map(|reached| reached.from.clone());
+        let is_needed = |revision: &Revision| {
+            revision.hash == hash || [&current, &from].into_iter().any(|kept| kept.as_ref() == Some(&revision.hash))
+        };
         self.revisions.prune(&policy.name, policy.spec.revision_history_limit(), is_needed).await
     }
 

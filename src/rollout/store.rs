@@ -119,7 +119,9 @@ impl Revisions {
         let reached = from.filter(|_| has_steps).map(|from| Reached::begin(&from.revision.hash, now));
         let is_current = self.current(&policy.name).is_some_and(|current| current.revision.hash == hash);
         // Without rollouts, whatever is created has it.
-        let complete = (is_current || !policy.spec.rolls()).then_some(now);
+        // Not before the one before it, which a leader may have completed whose clock was ahead.
+        let at = self.current(&policy.name).and_then(|current| current.complete).map_or(now, |before| before.max(now));
+        let complete = (is_current || !policy.spec.rolls()).then_some(at);
         let name = format!("{}-{hash}", policy.name);
         let known = self.get(&policy.name, &hash).is_some();
         let annotations = annotations(reached.as_ref(), complete);

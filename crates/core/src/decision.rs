@@ -407,6 +407,12 @@ impl Decision {
             };
             self.fail(policy, Reason { row: 8, code: Code::SidecarMissing, detail });
         }
+        // What is there needs no injection, whatever the object without it would get: a policy of a higher priority may
+        // have come since.
+        let (matching, is_update) = (self.matching.clone(), self.update.is_some());
+        let is_there =
+            |policy: &Policy| policy.is_claimed(stored) && policy.presence_beside(stored, &matching) == Presence::Whole;
+        self.rest.retain(|left| is_update || left.reason.row != 8 || !left.policy.injects() || !is_there(&left.policy));
         self.judge(stored, &Patch::default());
     }
 

@@ -55,7 +55,8 @@ pub(crate) fn kept_difference(wanted: &RawObject, actual: &RawObject, fields: Fi
 /// Whether other admission may set the field `field` of an object that is called `object` to any value.
 pub(crate) fn is_readmitted(object: &str, field: &str) -> bool {
     let is_probe = || ["livenessProbe", "readinessProbe", "startupProbe"].contains(&object);
-    object == "resources" && field == "requests" || is_probe() && ["httpGet", "tcpSocket", "grpc"].contains(&field)
+    object == "resources" && ["requests", "limits"].contains(&field)
+        || is_probe() && ["httpGet", "tcpSocket", "grpc"].contains(&field)
 }
 
 /// The field that other admission may set to the value [`PULLED`].

@@ -216,6 +216,7 @@ mod tests {
         for change in [
             x("imagePullPolicy", json!("Always")),
             x("resources/requests", json!({"cpu": "500m", "memory": "1Gi"})),
+            x("resources/limits", json!({"cpu": "1"})),
             x("env", json!([{"name": "B", "value": "2"}, {"name": "A", "value": "1"}])),
             x("livenessProbe/httpGet", json!({"path": "/app-health/x/livez", "port": 15020})),
         ] {
@@ -224,7 +225,6 @@ mod tests {
         for change in [
             x("imagePullPolicy", json!("Never")),
             x("image", json!("y")),
-            x("resources/limits", json!({"cpu": "1m"})),
             x("livenessProbe/periodSeconds", json!(1)),
             x("env", json!([{"name": "A", "value": "2"}])),
             x("env", json!([])),

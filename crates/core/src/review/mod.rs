@@ -953,6 +953,26 @@ mod tests {
         assert_eq!(told(decided), ["strict rejected SCP0200"]);
     }
 
+    /// As the pods of a workload that was injected before the other policy came.
+    #[test]
+    fn a_policy_of_a_higher_or_equal_priority_refuses_nothing_that_has_the_content_of_another() {
+        let with = |image: &str, priority: i32, failure: &str| {
+            let container = json!({ "name": "proxy", "image": image });
+            json!({ "priority": priority, "failurePolicy": failure, "template": { "containers": [container] } })
+        };
+        let low = ("low", with("low:1", 0, "Fail"));
+        let review = review(&pod(&json!({ "name": "web" })));
+        let injected = patched(&review, &asked(Call::Mutate, &review, &policies(&[low.clone()])).0);
+        let again = super::tests::review(&injected);
+        for priority in [0, 10] {
+            let policies = policies(&[low.clone(), ("high", with("high:1", priority, "Ignore"))]);
+            let (response, _) = asked(Call::Mutate, &again, &policies);
+            assert!(response["patch"].is_null(), "{priority}: {response}");
+            let (response, decided) = asked(Call::Validate, &again, &policies);
+            assert_eq!(response["allowed"], true, "{priority}: {:?}", told(decided));
+        }
+    }
+
     #[test]
     fn an_authorised_bypass_is_nobodys_business_and_validations_hold_all_the_same() {
         let demand = json!({ "validations": [{ "expression": "has(object.metadata.labels)", "message": "label it" }] });
