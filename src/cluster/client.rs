@@ -492,9 +492,19 @@ const SAID: usize = 1024;
 /// The message of an error answer, and its HTTP status.
 fn said(status: &Status) -> String {
     match [&status.message, &status.reason].into_iter().find(|text| !text.is_empty()) {
-        Some(text) => format!("{} ({})", cut(text, SAID), status.code),
+        Some(text) => format!("{} ({})", cut(&faults(text), SAID), status.code),
         None => format!("HTTP status {}, without a message: is it an API server?", status.code),
     }
+}
+
+/// `text` on one line. Servers below 1.16 repeat a whole custom resource before its faults: it is left out.
+fn faults(text: &str) -> String {
+    let object = text.find("Invalid value: map[").zip(text.rfind("validation failure list:"));
+    let told = match object.filter(|(begin, end)| begin < end) {
+        Some((begin, end)) => format!("{}{}", &text[..begin], &text[end..]),
+        None => text.to_owned(),
+    };
+    told.replace('\n', " ")
 }
 
 /// The message of an error and of all its sources, without repetition.

@@ -61,7 +61,7 @@ async fn not_accepted(world: &World) -> Result<BTreeMap<String, (String, String)
 /// Creates every case. The operator must report each stored one, with the expected fault first. Returns the number of
 /// stored ones.
 async fn refused_or_told(world: &World) -> Result<usize> {
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let operator = Operator::ready(&world.cluster, &["--max-policies=65535"]).await?;
     let cases = cases();
     let posts = cases.iter().map(|case| post(world, case));
     let names: Vec<_> = futures::stream::iter(posts).buffered(PARALLEL).try_collect().await?;

@@ -145,7 +145,8 @@ async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
     let metrics = scene.webhook.operator.metrics.render();
     for series in [
         r#"policy="strict",reason="NameConflict",result="rejected"} 1"#,
-        r#"policy="judge",reason="ValidationFailed",result="rejected"} 1"#,
+        // The entries of `Fail` and of `Ignore` match it, and each of the two calls judges it whole.
+        r#"policy="judge",reason="ValidationFailed",result="rejected"} 2"#,
         r#"policy="judge",reason="Programmed",result="injected"} 1"#,
     ] {
         assert!(metrics.contains(series), "{series} in\n{metrics}");

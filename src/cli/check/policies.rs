@@ -18,7 +18,14 @@ pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
     let mut items: Vec<_> = subject.stored.iter().flat_map(policy).collect();
     items.extend(subject.stored.iter().filter_map(|policy| unreadable(policy, subject.site)));
     items.extend(subject.policies.iter().filter_map(|policy| {
-        let message = crate::lint::add_ons_at_risk(&policy.spec, subject.site).filter(|_| policy.is_enforced())?;
+        // A policy that is not in effect refuses nothing.
+        let is_programmed = |stored: &&Object| {
+            let programmed =
+                status::condition(&status::status(stored), "Programmed").map(|found| found.status == "True");
+            stored.name() == policy.name && programmed == Some(true)
+        };
+        subject.stored.iter().find(is_programmed).filter(|_| policy.is_enforced())?;
+        let message = crate::lint::add_ons_at_risk(&policy.spec, subject.site)?;
         Some(Item::warning(
             format!("policy {}", policy.name),
             Code::FailBlocksAddOns,

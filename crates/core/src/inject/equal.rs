@@ -178,6 +178,11 @@ pub(crate) fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) ->
     compare_values(wanted, actual, name, kind, Rest::Any)
 }
 
+/// As [`compare`], after other admission.
+pub(crate) fn compare_kept(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
+    compare_values(wanted, actual, name, kind, Rest::Admitted)
+}
+
 fn compare_values(wanted: &Value, actual: &Value, name: &str, kind: Kind, rest: Rest) -> Option<Difference> {
     match (wanted, actual) {
         (Value::Object(wanted), Value::Object(actual)) => compare_fields(wanted, actual, Fields::Open, name, rest),

@@ -56,7 +56,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn field(self, wanted: &Value, of: &str, field: &str, kind: Kind) -> Text {
-        let absent = equal::compare(wanted, &Value::Null, field, kind).is_none();
+        let absent = self.equals_absence(wanted, field, kind);
         let (actual, variable) = (optional(of, field), format!("v{}", self.depth));
         let mut equal = self.deeper().value(wanted, &variable, field, kind)?;
         if self.is_after_admission && field == equal::PULL_POLICY {
@@ -68,9 +68,9 @@ impl<'a> Comparison<'a> {
     /// The condition that `actual`, an existing value, satisfies `wanted` for the field `name`.
     fn value(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
         // An empty value equals absence.
-        let otherwise = match equal::compare(wanted, &Value::Null, name, kind) {
-            None => is_empty(actual),
-            Some(_) => "false".to_owned(),
+        let otherwise = match self.equals_absence(wanted, name, kind) {
+            true => is_empty(actual),
+            false => "false".to_owned(),
         };
         match wanted {
             Value::Object(wanted) => {
@@ -83,6 +83,12 @@ impl<'a> Comparison<'a> {
             }
             wanted => self.scalar(wanted, actual, name, kind),
         }
+    }
+
+    /// Whether an absent value satisfies `wanted` for the field `name`.
+    fn equals_absence(self, wanted: &Value, name: &str, kind: Kind) -> bool {
+        let compare = if self.is_after_admission { equal::compare_kept } else { equal::compare };
+        compare(wanted, &Value::Null, name, kind).is_none()
     }
 
     fn scalar(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
