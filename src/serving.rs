@@ -2,7 +2,7 @@
 //! the reviews.
 //!
 //! `/livez` still reports on the main loop: it answers by the time of the loop's last turn. Few clients use the port, so
-//! [`CONNECTIONS`] is small. If all places are taken, the oldest connection is closed, whatever it does: a probe is
+//! `CONNECTIONS` is small. If all places are taken, the oldest connection is closed, whatever it does: a probe is
 //! answered within milliseconds, and a scrape is repeated. A rendering of the metrics is kept for
 //! [`timing::Process::scrape`], because any client can ask for one.
 

@@ -85,7 +85,7 @@ impl Namespaces {
     /// once. With `may_ask` false the server is not asked.
     ///
     /// # Guarantees
-    /// However many reviews come: [`AT_ONCE`] requests at one time. A name that the server does not know, or an error,
+    /// However many reviews come: `AT_ONCE` requests at one time. A name that the server does not know, or an error,
     /// keeps its place for [`timing::Webhook::unknown_namespace`], so that there are a few requests a second at most. A
     /// known name costs nothing, and delays nobody. The answer is never older than the review: no negative answer is
     /// kept.

@@ -1,6 +1,6 @@
 //! The annotation that records our additions to a pod.
 //!
-//! Users can write it, so it proves nothing: it counts only together with the content (see [`super::presence`]), and we
+//! Users can write it, so it proves nothing: it counts only together with the content (see `presence.rs`), and we
 //! delete and replace nothing because of it. An unreadable marker counts as none. Only our own spelling of the JSON is
 //! readable, because one engine reads markers in CEL, which has no parser for JSON.
 

@@ -311,7 +311,7 @@ const ADD_ONS: [&str; 8] = [
 /// The most namespaces that a message names.
 const NAMED: usize = 3;
 
-/// Why `failurePolicy: Fail` of `spec` may keep a cluster from starting: it reaches [`ADD_ONS`]. None if a selector or a
+/// Why `failurePolicy: Fail` of `spec` may keep a cluster from starting: it reaches `ADD_ONS`. None if a selector or a
 /// condition chooses among workloads, or if the author has excluded namespaces.
 pub fn add_ons_at_risk(spec: &SidecarPolicySpec, site: &Site) -> Option<String> {
     let chooses = spec.namespace_selector.is_some()

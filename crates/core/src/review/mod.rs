@@ -962,7 +962,7 @@ mod tests {
         };
         let low = ("low", with("low:1", 0, "Fail"));
         let review = review(&pod(&json!({ "name": "web" })));
-        let injected = patched(&review, &asked(Call::Mutate, &review, &policies(&[low.clone()])).0);
+        let injected = patched(&review, &asked(Call::Mutate, &review, &policies(std::slice::from_ref(&low))).0);
         let again = super::tests::review(&injected);
         for priority in [0, 10] {
             let policies = policies(&[low.clone(), ("high", with("high:1", priority, "Ignore"))]);
