@@ -288,7 +288,13 @@ proptest! {
         let after = resized.with_body(resized.patched(&patch));
         prop_assert_eq!(update::carries(&after, &to, &scene.site), Carries::This);
         prop_assert_eq!(judge(&after), PodChange::InPlace { patch: json_patch::Patch::default(), resize: None });
-        prop_assert_eq!(Some(as_on_server(&after).body), expected.map(|expected| expected.body));
+        let Some(expected) = expected else {
+            // A container of the user's that is that of the template is in no list of ours. So a change of the form in which it is to
+            // be there moves nothing, though a create would be in conflict.
+            prop_assert_eq!(after.body, pod.body);
+            return Ok(());
+        };
+        prop_assert_eq!(as_on_server(&after).body, expected.body);
     }
 
     #[test]
