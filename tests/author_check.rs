@@ -92,17 +92,23 @@ fn variables(side: Side, object: &str) -> String {
     expression: '{object}.?spec.orValue({{}})'
   - name: names
     expression: 'variables.spec.?namespaces.orValue([])'
-  # A rollout evicts pods, and patches all other kinds.
+  # A rollout evicts pods, or patches them unless `podUpdate` is `Recreate`, and patches all other kinds. However many targets are pods,
+  # they take two rights: the number of questions has a bound.
+  - name: targets
+    expression: >-
+      variables.spec.?updateStrategy.type.orValue("") != "RollingUpdate" ? [] :
+      variables.spec.?targets.orValue([{{"group": "apps", "resource": "deployments"}}])
   - name: rights
     expression: >-
       [{{"verb": "create", "group": "", "resource": "pods", "subresource": "", "text": "create pods"}}] +
-      (variables.spec.?updateStrategy.type.orValue("") != "RollingUpdate" ? [] :
-      variables.spec.?targets.orValue([{{"group": "apps", "resource": "deployments"}}]).map(target,
-      target.group == "" && target.resource == "pods" ?
-      {{"verb": "create", "group": "", "resource": "pods", "subresource": "eviction", "text": "create pods/eviction"}} :
+      (!variables.targets.exists(target, target.group == "" && target.resource == "pods") ? [] :
+      [{{"verb": "create", "group": "", "resource": "pods", "subresource": "eviction", "text": "create pods/eviction"}}] +
+      (variables.spec.?updateStrategy.rollingUpdate.podUpdate.orValue("") == "Recreate" ? [] :
+      [{{"verb": "patch", "group": "", "resource": "pods", "subresource": "", "text": "patch pods"}}])) +
+      variables.targets.filter(target, target.group != "" || target.resource != "pods").map(target,
       {{"verb": "patch", "group": target.group == "extensions" ? "apps" : string(target.group), "resource": string(target.resource),
       "subresource": "", "text": "patch " + string(target.resource) +
-      (target.group == "" ? "" : target.group == "extensions" ? ".apps" : "." + string(target.group))}}))
+      (target.group == "" ? "" : target.group == "extensions" ? ".apps" : "." + string(target.group))}})
   # A policy that names its namespaces, without globs, is judged in each of them, as long as there are at most {QUESTIONS} questions.
   - name: isNamed
     expression: >-

@@ -25,11 +25,11 @@ const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-colle
 
 /// The users, and what each may do in which namespace, beside writing policies.
 ///
-/// | user | create pods | patch deployments, create pods/eviction |
+/// | user | create pods | for rollouts |
 /// |---|---|---|
-/// | platform | everywhere | everywhere |
-/// | tenant | shop | shop: patch deployments |
-/// | packer | shop | |
+/// | platform | everywhere | everywhere: patch workloads and pods, create pods/eviction |
+/// | tenant | shop | shop: patch deployments, create pods/eviction |
+/// | packer | shop | shop: patch pods |
 const USERS: [&str; 3] = ["platform", "tenant", "packer"];
 
 /// The rows of the table: the policy, the write, and the answer to each of [`USERS`]: `ok`, or the code of the refusal.
@@ -80,6 +80,8 @@ const TABLE: &[(&str, &str, [&str; 3])] = &[
     ("shop", "target pods", ["ok", "ok", "ok"]),
     ("shop", "roll", ["ok", "ok", "SCP0047"]),
     ("shop", "roll pods", ["ok", "SCP0047", "SCP0047"]),
+    ("shop", "roll pods by eviction", ["ok", "ok", "SCP0047"]),
+    ("shop", "roll deployments and pods", ["ok", "SCP0047", "SCP0047"]),
     ("shop", "delete", ["ok", "ok", "ok"]),
     ("shop", "delete collection", ["ok", "ok", "ok"]),
     // A policy that goes before those of others.
@@ -93,12 +95,23 @@ const TABLE: &[(&str, &str, [&str; 3])] = &[
     ("rolling", "roll no more", ["ok", "ok", "SCP0047"]),
     ("rolling", "label", ["ok", "ok", "ok"]),
     ("rolling", "delete", ["ok", "ok", "SCP0047"]),
+    // A policy that rolls pods.
+    ("rolling pods", "image", ["ok", "SCP0047", "SCP0047"]),
+    ("rolling pods", "roll no more", ["ok", "SCP0047", "SCP0047"]),
+    ("rolling pods", "roll pods by eviction", ["ok", "SCP0047", "SCP0047"]),
+    ("rolling pods", "label", ["ok", "ok", "ok"]),
+    ("rolling pods", "delete", ["ok", "SCP0047", "SCP0047"]),
+    ("evicting", "image", ["ok", "ok", "SCP0047"]),
+    ("evicting", "roll pods", ["ok", "SCP0047", "SCP0047"]),
+    ("evicting", "delete", ["ok", "ok", "SCP0047"]),
     // New policies.
     ("new for all", "create", ["ok", "SCP0046", "SCP0046"]),
     ("new for pay", "create", ["ok", "SCP0046", "SCP0046"]),
     ("new for shop", "create", ["ok", "ok", "ok"]),
     ("new ranked", "create", ["ok", "SCP0048", "SCP0048"]),
     ("new rolling", "create", ["ok", "ok", "SCP0047"]),
+    ("new rolling pods", "create", ["ok", "SCP0047", "SCP0047"]),
+    ("new evicting", "create", ["ok", "ok", "SCP0047"]),
     ("new rolling in 15", "create", ["ok", "SCP0046", "SCP0046"]),
 ];
 
@@ -110,6 +123,12 @@ fn spec(policy: &str) -> Value {
         "pay" | "new-for-pay" => json!({ "namespaces": ["pay"] }),
         "shop" | "new-for-shop" => json!({ "namespaces": ["shop"] }),
         "ranked" | "new-ranked" => json!({ "namespaces": ["shop"], "priority": 5 }),
+        "rolling-pods" | "new-rolling-pods" => {
+            json!({ "namespaces": ["shop"], "targets": [pods()], "updateStrategy": rolling })
+        }
+        "evicting" | "new-evicting" => {
+            json!({ "namespaces": ["shop"], "targets": [pods()], "updateStrategy": by_eviction() })
+        }
         "rolling" | "new-rolling" => json!({ "namespaces": ["shop"], "updateStrategy": rolling }),
         "new-rolling-in-15" => json!({ "namespaces": vec!["shop"; 15], "updateStrategy": rolling }),
         other => unreachable!("{other}"),
@@ -117,6 +136,14 @@ fn spec(policy: &str) -> Value {
     let mut spec = sidecar("envoy");
     spec.as_object_mut().into_iter().for_each(|spec| spec.extend(more.as_object().cloned().unwrap_or_default()));
     spec
+}
+
+fn pods() -> Value {
+    json!({ "group": "", "resource": "pods" })
+}
+
+fn by_eviction() -> Value {
+    json!({ "type": "RollingUpdate", "rollingUpdate": { "podUpdate": "Recreate" } })
 }
 
 fn policy(name: &str) -> Value {
@@ -148,7 +175,13 @@ fn write(policy_name: &str, name: &str) -> Write {
         Write { method: "PATCH", path, content: "application/apply-patch+yaml", body }
     };
     let annotation = |key: &str| add("/metadata/annotations", json!({ key: "2026-01-02T03:04:05Z" }));
-    let target = json!([{ "group": "", "resource": "pods" }]);
+    let roll = |targets: Value, strategy: Value| {
+        let body = json!([
+            { "op": "add", "path": "/spec/targets", "value": targets },
+            { "op": "add", "path": "/spec/updateStrategy", "value": strategy },
+        ]);
+        Write { body, ..add("/spec", json!({})) }
+    };
     match name {
         "create" => json_of("POST", POLICIES.to_owned(), policy(policy_name)),
         "narrow to shop" => add("/spec/namespaces", json!(["shop"])),
@@ -163,16 +196,14 @@ fn write(policy_name: &str, name: &str) -> Write {
         "image" => add("/spec/template/containers/0/image", json!("evil:1")),
         "priority 1" => add("/spec/priority", json!(1)),
         "priority -1" => add("/spec/priority", json!(-1)),
-        "target pods" => add("/spec/targets", target),
+        "target pods" => add("/spec/targets", json!([pods()])),
         "roll" => add("/spec/updateStrategy", json!({ "type": "RollingUpdate" })),
         "roll no more" => add("/spec/updateStrategy", json!({ "type": "OnDelete" })),
-        "roll pods" => {
-            let roll = json!({ "type": "RollingUpdate" });
-            let body = json!([
-                { "op": "add", "path": "/spec/targets", "value": target },
-                { "op": "add", "path": "/spec/updateStrategy", "value": roll },
-            ]);
-            Write { body, ..add("/spec", json!({})) }
+        "roll pods" => roll(json!([pods()]), json!({ "type": "RollingUpdate" })),
+        "roll pods by eviction" => roll(json!([pods()]), by_eviction()),
+        "roll deployments and pods" => {
+            let deployments = json!({ "group": "apps", "resource": "deployments" });
+            roll(json!([deployments, pods()]), json!({ "type": "RollingUpdate" }))
         }
         "restart" => annotation("scpol.dev/restartedAt"),
         "resume" => annotation("scpol.dev/resumedAt"),
@@ -241,15 +272,23 @@ impl Scene {
             "create clusterrole roll-others --verb=patch --resource=statefulsets.apps,daemonsets.apps,cronjobs.batch",
         )
         .await?;
+        kubectl("create clusterrole patch-pods --verb=patch --resource=pods").await?;
         kubectl("create clusterrole evict --verb=create --resource=pods/eviction").await?;
         for user in USERS {
             kubectl(&format!("create clusterrolebinding {user}-edits --clusterrole=scpol-edit --user={user}")).await?;
         }
         kubectl("create clusterrolebinding viewer --clusterrole=scpol-view --user=viewer").await?;
-        for role in ["pods", "roll-deployments", "roll-others", "evict"] {
+        for role in ["pods", "roll-deployments", "roll-others", "patch-pods", "evict"] {
             kubectl(&format!("create clusterrolebinding platform-{role} --clusterrole={role} --user=platform")).await?;
         }
-        for (user, role) in [("tenant", "pods"), ("tenant", "roll-deployments"), ("packer", "pods")] {
+        let bound = [
+            ("tenant", "pods"),
+            ("tenant", "roll-deployments"),
+            ("tenant", "evict"),
+            ("packer", "pods"),
+            ("packer", "patch-pods"),
+        ];
+        for (user, role) in bound {
             kubectl(&format!("create rolebinding {user}-{role} -n shop --clusterrole={role} --user={user}")).await?;
         }
         let mut clients = BTreeMap::new();
@@ -259,7 +298,7 @@ impl Scene {
             clients.insert(user, Client::try_from(config)?);
         }
         let scene = Self { office, clients };
-        for name in ["all", "pay", "shop", "ranked", "rolling"] {
+        for name in ["all", "pay", "shop", "ranked", "rolling", "rolling-pods", "evicting"] {
             scene.restore(name).await?;
         }
         within(LIMIT, "the check and the rights are in effect", || async {
@@ -267,11 +306,12 @@ impl Scene {
                 scene.dry("platform", "all", "delete").await?,
                 scene.dry("platform", "rolling", "roll pods").await?,
                 scene.dry("tenant", "rolling", "restart").await?,
+                scene.dry("tenant", "evicting", "image").await?,
                 scene.dry("packer", "shop", "suspend").await?,
                 scene.dry("packer", "new-for-all", "create").await?,
             ];
             let is_refused = scene.dry("tenant", "all", "delete").await? != "ok";
-            Ok(answers == ["ok", "ok", "ok", "ok", "SCP0046"] && is_refused)
+            Ok(answers == ["ok", "ok", "ok", "ok", "ok", "SCP0046"] && is_refused)
         })
         .await?;
         Ok(scene)
@@ -414,7 +454,13 @@ async fn are_in_the_same_words(scene: &Scene) -> Result<()> {
             "tenant",
             "shop",
             "roll pods",
-            "SCP0047: tenant may not create pods/eviction in namespace `shop`, so may not have a policy with `updateStrategy.type: RollingUpdate` there",
+            "SCP0047: tenant may not patch pods in namespace `shop`, so may not have a policy with `updateStrategy.type: RollingUpdate` there",
+        ),
+        (
+            "packer",
+            "shop",
+            "roll pods",
+            "SCP0047: packer may not create pods/eviction in namespace `shop`, so may not have a policy with `updateStrategy.type: RollingUpdate` there",
         ),
         (
             "tenant",

@@ -113,7 +113,7 @@ codes! {
     /// (`config/author-check.yaml`), or has the operator judge it (`--author-check`).
     46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody write or delete it who may create pods everywhere.";
     /// The author of a write to a policy with `updateStrategy.type: RollingUpdate`, before or after the write, may not do to workloads what a
-    /// rollout does: `patch` of the targeted kinds, or `create` of `pods/eviction`.
+    /// rollout does: `patch` of the targeted kinds; for pods `create` of `pods/eviction`, and `patch` except with `podUpdate: Recreate`.
     47 AuthorLacksRolloutRight "Get the right that the message names, or use `updateStrategy.type: OnDelete`, or have somebody write or delete it who has the right.";
     /// The author of a write to a policy with a `spec.priority` above 0, before or after the write, may not create pods in all namespaces. Such a
     /// policy goes before those of others.

@@ -134,13 +134,17 @@ impl Right {
         Self { verb: "create", group: String::new(), resource: "pods".to_owned(), subresource: "" }
     }
 
-    /// The right for rollouts of `target`, an entry of `spec.targets`. A rollout evicts pods, and patches all other kinds.
-    fn of_target(target: &Value) -> Self {
-        let text = |field: &str| target[field].as_str().unwrap_or_default();
-        let (group, resource) = (text("group"), text("resource"));
-        if (group, resource) == ("", "pods") {
-            return Self { subresource: "eviction", ..Self::create_pods() };
-        }
+    /// The rights for rollouts of pods: to evict them, and to patch them where the policy does not say `podUpdate: Recreate`. What a
+    /// resize changes, who may do both and create pods can change by himself; older servers do not know its subresource.
+    fn of_pods(strategy: &Value) -> Vec<Self> {
+        let evicts = Self { subresource: "eviction", ..Self::create_pods() };
+        let patches = Self { verb: "patch", ..Self::create_pods() };
+        let is_by_eviction = strategy["rollingUpdate"]["podUpdate"] == "Recreate";
+        if is_by_eviction { vec![evicts] } else { vec![evicts, patches] }
+    }
+
+    /// The right for rollouts of a kind other than pods, whose template they patch.
+    fn of_template(group: &str, resource: &str) -> Self {
         // Old servers have the kinds of `extensions` in `apps`, too, and the operator writes to `apps`.
         let group = if group == "extensions" { "apps" } else { group };
         Self { verb: "patch", group: group.to_owned(), resource: resource.to_owned(), subresource: "" }
@@ -150,10 +154,22 @@ impl Right {
     /// server send more.
     fn of_policy(spec: &Value) -> Vec<Self> {
         let mut rights = vec![Self::create_pods()];
-        if spec["updateStrategy"]["type"] == "RollingUpdate" {
+        let strategy = &spec["updateStrategy"];
+        if strategy["type"] == "RollingUpdate" {
             let default = [json!({ "group": "apps", "resource": "deployments" })];
             let targets = spec["targets"].as_array().map_or(&default[..], Vec::as_slice);
-            rights.extend(targets.iter().take(QUESTIONS - 1).map(Self::of_target));
+            let named = |target: &Value| -> (String, String) {
+                let text = |field: &str| target[field].as_str().unwrap_or_default().to_owned();
+                (text("group"), text("resource"))
+            };
+            let (pods, others): (Vec<_>, Vec<_>) =
+                targets.iter().map(named).partition(|(group, resource)| group.is_empty() && resource == "pods");
+            // However many targets are pods, they take two rights: the number of questions has a bound.
+            if !pods.is_empty() {
+                rights.extend(Self::of_pods(strategy));
+            }
+            let room = QUESTIONS - rights.len();
+            rights.extend(others.iter().take(room).map(|(group, resource)| Self::of_template(group, resource)));
         }
         rights
     }
@@ -603,27 +619,41 @@ mod tests {
         let expected = [
             "create pods",
             "create pods/eviction",
+            "patch pods",
             "patch deployments.apps",
             "patch daemonsets.apps",
             "patch replicationcontrollers",
         ];
         let of_both = |place: &str| expected.map(|right| (place.to_owned(), right.to_owned())).to_vec();
         assert_eq!(asked(Side::New, &rolls(&["a"], &both)), of_both("a"));
-        let five = ["a", "b", "c", "d", "e"];
-        assert_eq!(asked(Side::New, &rolls(&five, &both)), five.map(of_both).concat());
-        assert_eq!(asked(Side::New, &rolls(&["a", "b", "c", "d", "e", "f"], &both)), of_both(""), "30 are too many");
+        let four = ["a", "b", "c", "d"];
+        assert_eq!(asked(Side::New, &rolls(&four, &both)), four.map(of_both).concat());
+        assert_eq!(asked(Side::New, &rolls(&["a", "b", "c", "d", "e"], &both)), of_both(""), "30 are too many");
         // Without `targets` it is for Deployments.
         let default = json!({ "namespaces": ["a"], "updateStrategy": { "type": "RollingUpdate" } });
         let of_deployments = ["create pods", "patch deployments.apps"].map(|right| ("a".to_owned(), right.to_owned()));
         assert_eq!(asked(Side::New, &default), of_deployments);
         let twice = rolls(&["a"], &[target("apps", "deployments"), target("apps", "deployments")]);
         assert_eq!(asked(Side::New, &twice), of_deployments, "the same is asked once");
+        // By eviction alone no pod is patched. Many targets for pods take no more rights than one, so that none of the others is left out.
+        let mut recreates = rolls(&["a"], &both[..2]);
+        recreates["updateStrategy"]["rollingUpdate"] = json!({ "podUpdate": "Recreate" });
+        let of_recreation = ["create pods", "create pods/eviction", "patch deployments.apps"];
+        assert_eq!(asked(Side::New, &recreates), of_recreation.map(|right| ("a".to_owned(), right.to_owned())));
+        for odd in [json!("InPlaceOrRecreate"), json!(null), json!(["Recreate"])] {
+            recreates["updateStrategy"]["rollingUpdate"]["podUpdate"] = odd;
+            assert_eq!(asked(Side::New, &recreates), of_both("a")[..4]);
+        }
+        let mut many = vec![target("", "pods"); 15];
+        many.push(target("apps", "daemonsets"));
+        let rights = asked(Side::New, &rolls(&["a"], &many));
+        assert_eq!((rights.len(), rights[3].1.as_str()), (4, "patch daemonsets.apps"));
         let on_delete = json!({ "namespaces": ["a"], "targets": both, "updateStrategy": { "type": "OnDelete" } });
         assert_eq!(asked(Side::New, &on_delete), pods(&["a"]));
         let hostile: Vec<_> = (0..50_000).map(|number| target("apps", &format!("r{number}"))).collect();
         assert_eq!(Question::about(Side::New, &json!({ "spec": rolls(&["a"], &hostile) })).len(), QUESTIONS);
         let any = Question::about_any_policy();
-        assert!(any.len() == 6 && any.iter().all(|question| question.namespace.is_empty()), "{any:?}");
+        assert!(any.len() == 7 && any.iter().all(|question| question.namespace.is_empty()), "{any:?}");
     }
 
     #[test]
