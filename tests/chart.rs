@@ -52,8 +52,17 @@ fn at(path: &[String], value: Value) -> Value {
 
 /// `helm template` for a version of Kubernetes, with the values. The error is what Helm says.
 fn rendered(version: &str, values: &Value) -> Result<String, String> {
+    rendered_in(NAMESPACE, version, values)
+}
+
+/// The user name of the operator's account in `namespace`.
+fn account(namespace: &str) -> String {
+    format!("system:serviceaccount:{namespace}:scpol")
+}
+
+fn rendered_in(namespace: &str, version: &str, values: &Value) -> Result<String, String> {
     let mut helm = Command::new(tool("helm"));
-    helm.args(["template", "scpol", CHART, "--namespace", NAMESPACE, "--kube-version", version, "--values", "-"]);
+    helm.args(["template", "scpol", CHART, "--namespace", namespace, "--kube-version", version, "--values", "-"]);
     helm.current_dir(root()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = helm.spawn().unwrap();
     child.stdin.take().unwrap().write_all(values.to_string().as_bytes()).unwrap();
@@ -121,6 +130,18 @@ fn the_chart_renders_what_kustomize_renders() {
     elsewhere["images"] =
         json!([{ "name": "sidecar-policy", "newName": "registry.example.com/mesh/scpol", "newTag": "2" }]);
     elsewhere["namespace"] = json!("mesh");
+    // As docs/operations.md says.
+    let held = |name: &str| {
+        json!({
+            "select": { "kind": "ValidatingAdmissionPolicy", "name": name },
+            "fieldPaths": ["spec.matchConditions.[name=is-the-operator].expression"],
+            "options": { "delimiter": ":", "index": 2 },
+        })
+    };
+    elsewhere["replacements"] = json!([{
+        "source": { "kind": "ServiceAccount", "name": "scpol", "fieldPath": "metadata.namespace" },
+        "targets": [held("operator.scpol.dev"), held("creates.operator.scpol.dev")],
+    }]);
     let mut flags = more("default", &["rbac/author-webhook"]);
     flags["patches"] = json!([{
         "target": { "kind": "Deployment" },
@@ -209,7 +230,7 @@ fn the_chart_renders_what_kustomize_renders() {
         let mut kustomize = kustomized(&kustomization);
         if kustomization["namespace"].is_string() {
             // Only the name that the release gives differs: kustomize renames the Namespace, too.
-            text = text.replace(&format!(": {NAMESPACE}\n"), ": mesh\n");
+            text = text.replace(&format!(": {NAMESPACE}\n"), ": mesh\n").replace(&account(NAMESPACE), &account("mesh"));
             kustomize.retain(|name, _| name != "Namespace scpol-system");
             // kustomize does not know that this kind has no namespace. Servers drop it.
             for object in kustomize.values_mut().filter(|object| {
@@ -287,6 +308,21 @@ fn the_address_of_the_webhook_is_allowed_by_what_holds_the_account() {
     let given = json!({ "operator": { "webhookUrl": "https://scpol.example.com" } });
     assert_eq!(url(&given), r#""https://scpol.example.com/""#);
     assert!(!rendered("1.29.0", &json!({})).unwrap().contains("operator.scpol.dev"), "the kind came with 1.30");
+}
+
+/// What holds the operator's account names it exactly, in the namespace of the release.
+#[test]
+fn what_holds_the_account_holds_the_account_of_the_release() {
+    for namespace in [NAMESPACE, "mesh"] {
+        let made = objects(&rendered_in(namespace, CURRENT, &json!({})).unwrap());
+        let expected = format!("request.userInfo.username == {:?}", account(namespace));
+        for name in ["operator.scpol.dev", "creates.operator.scpol.dev"] {
+            let conditions = &made[&format!("ValidatingAdmissionPolicy {name}")]["spec"]["matchConditions"];
+            assert_eq!(conditions, &json!([{ "name": "is-the-operator", "expression": expected }]), "{name}");
+        }
+        let account = &made["ServiceAccount scpol"]["metadata"];
+        assert_eq!((&account["namespace"], &account["name"]), (&json!(namespace), &json!("scpol")));
+    }
 }
 
 /// The value that the tests set: an example of the schema, or another one of the same type.

@@ -90,7 +90,45 @@ async fn registers_only_webhooks_of_the_operator(version: Version) -> Result<()>
     }
     webhooks(&thief).await?;
     others(&thief).await?;
-    creates(&thief).await
+    creates(&thief).await?;
+    other_accounts(&thief).await
+}
+
+/// Accounts of others that are named like the operator's, or whose names end like its name: they are held by their own roles alone.
+async fn other_accounts(thief: &Thief) -> Result<()> {
+    for (number, user) in [
+        "system:serviceaccount:shop:scpol",
+        "system:serviceaccount:scpol-system:other-scpol",
+        "system:serviceaccount:not-scpol-system:scpol",
+        "scpol-system:scpol",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let binding = json!({
+            "metadata": { "name": format!("other-{number}") },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
+        });
+        let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        request(&thief.world.admin, "POST", bindings, &binding).await?;
+        let mut config = thief.world.cluster.client_config(User::Admin);
+        config.auth_info.impersonate = Some(user.to_owned());
+        let other = kube::Client::try_from(config)?;
+        let mut foreign = registration("MutatingWebhookConfiguration");
+        foreign["metadata"]["name"] = json!("audit");
+        foreign["webhooks"][0]["clientConfig"]["service"] = json!({ "namespace": "shop", "name": "audit" });
+        let lease = json!({ "metadata": { "name": "more" } });
+        for (path, body) in [
+            (format!("{GROUP}/mutatingwebhookconfigurations?dryRun=All"), foreign),
+            ("/apis/coordination.k8s.io/v1/namespaces/default/leases".to_owned(), lease),
+        ] {
+            let accepted = || async { Ok(request(&other, "POST", &path, &body).await.is_ok()) };
+            within(LIMIT, &format!("{user} may create at {path}"), accepted).await?;
+        }
+        thief.world.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/more").await?;
+    }
+    Ok(())
 }
 
 /// Webhooks with another name, for another server, or for what grants power.
