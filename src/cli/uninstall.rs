@@ -156,15 +156,19 @@ pub(super) async fn run(options: UninstallOptions, out: &mut impl Write) -> Resu
     end
 }
 
-/// The site with the initializer names that this command clears, including those in the status of policies.
+/// The site with the initializer names that this command clears, including those that policies use.
 async fn site(client: &Client, operator: &Operator) -> Result<Site> {
     let mut site = Site::new(&operator.operator_namespace, [], operator.initializer_names.clone());
-    let told = stored(client).await?.into_iter().filter_map(|policy| {
-        let value = policy.value();
-        value["status"]["initializerName"].as_str().map(str::to_owned)
-    });
+    let told = stored(client).await?.into_iter().filter_map(|policy| own_initializer(&policy.value()));
     site.initializer_names.extend(told);
     Ok(site)
+}
+
+/// The initializer name of the stored `policy`, if its spec and its status agree on one. Neither is enough: the operator accepts only
+/// names that it was given, and the spec alone does not show that; and who may write the status must not choose what is cleared.
+fn own_initializer(policy: &Value) -> Option<String> {
+    let named = policy["status"]["initializerName"].as_str()?;
+    (policy["spec"]["initializerName"] == named).then(|| named.to_owned())
 }
 
 async fn stored(client: &Client) -> Result<Vec<Object>> {
@@ -612,4 +616,27 @@ fn initializer_names(pieces: &[&Piece]) -> Vec<String> {
 
 fn title(object: &waiting::Waiting) -> String {
     output::place(&object.resource, &object.namespace, &object.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_initializer_of_others_is_cleared_neither_for_a_spec_nor_for_a_status() {
+        let of = |spec: Value, status: Value| own_initializer(&json!({ "spec": spec, "status": status }));
+        let (own, foreign) = ("sidecar.example.com", "compliance.example.com");
+        let named = |name: &str| json!({ "initializerName": name });
+        assert_eq!(of(named(own), named(own)).as_deref(), Some(own));
+        for (spec, status) in [
+            (json!({}), named(foreign)),
+            (named(own), named(foreign)),
+            (named(foreign), named(own)),
+            (named(foreign), json!({})),
+            (named(foreign), json!(null)),
+            (json!({ "initializerName": [foreign] }), json!({ "initializerName": [foreign] })),
+        ] {
+            assert_eq!(of(spec.clone(), status.clone()), None, "{spec} {status}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ crate::tests![
     who_may_write_which_policy_on_the_newest,
     what_the_garbage_collector_and_the_operator_write_passes,
     many_annotations_lock_nobody_out,
+    who_writes_a_policy_writes_no_status,
 ];
 
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
@@ -519,6 +520,39 @@ async fn many_annotations_lock_nobody_out() -> Result<()> {
     for name in ["label", "suspend", "delete"] {
         ensure!(scene.dry("tenant", "all", name).await? == "SCP0046", "{name}");
         ensure!(scene.dry("platform", "all", name).await? == "ok", "{name}");
+    }
+    Ok(())
+}
+
+/// The operator reads a halt, a hold and an engine back from the status of a policy. Only the operator has a role for
+/// `sidecarpolicies/status`, and the server drops the status of a write to the policy itself.
+async fn who_writes_a_policy_writes_no_status() -> Result<()> {
+    for (by, version) in [(By::Webhook, Version::V1_13), (By::Policy, Version::V1_30), (By::Policy, Version::NEWEST)] {
+        let scene = Scene::open(by, version).await?;
+        let (platform, admin) = (&scene.clients["platform"], &scene.office.world.admin);
+        let forged = json!({ "halted": true, "initializerName": "compliance.example.com", "engine": "Webhook" });
+        let path = format!("{POLICIES}/new-for-all");
+        let mut body = policy("new-for-all");
+        body["status"] = forged.clone();
+        let is_clean = async || -> Result<bool> {
+            let stored = scene.office.world.get(&path).await?.context("it is stored")?;
+            // The operator on 1.13 writes a status of its own.
+            Ok(forged.as_object().into_iter().flatten().all(|(key, value)| stored["status"][key] != *value))
+        };
+        request(platform, "POST", POLICIES, &body).await?;
+        ensure!(is_clean().await?, "{version}: create");
+        let patch = json!([{ "op": "add", "path": "/status", "value": forged }]);
+        let write = Write { body: patch.clone(), ..write("new-for-all", "label") };
+        let (code, message) = scene.outcome("platform", &write, "ok", false).await?;
+        ensure!(code == "ok" && is_clean().await?, "{version}: patch: {code} {message}");
+        // The same fields in the subresource are stored, so the comparison above can fail.
+        request(admin, "PATCH", &format!("{path}/status"), &patch).await?;
+        ensure!(by == By::Webhook || !is_clean().await?, "{version}: the subresource");
+        for user in USERS.into_iter().chain(["viewer"]) {
+            let status = Write { path: format!("{path}/status"), ..write.clone() };
+            let (code, _) = status.send(&scene.clients[user], true).await?;
+            ensure!(code == "RBAC", "{version}: {user}: {code}");
+        }
     }
     Ok(())
 }
