@@ -106,6 +106,7 @@ install-files: ## Write the one-file install bundles and the generated files of 
 	@kubectl kustomize config/legacy > config/install-legacy.yaml
 	@UPDATE=1 cargo test --locked --test offline author_check
 	@kubectl kustomize config/author > config/author-check.yaml
+	@kubectl kustomize config/author-record > config/author-record.yaml
 	@UPDATE=1 cargo test --locked --workspace --test offline dashboard
 	@charts/files.sh
 	@UPDATE=1 cargo test --locked --workspace --test offline chart

@@ -3,7 +3,7 @@
 #
 #   scpol-VERSION-linux-ARCH.tar.gz       the command, as scpol and as plugins of kubectl, with completions and man pages
 #   sidecar-policy-VERSION.oci.tar        the image; IMAGE-DIGEST has its digest
-#   install.yaml, install-older.yaml, install-legacy.yaml, author-check.yaml  the install files, with the image by digest
+#   install.yaml, install-older.yaml, install-legacy.yaml, author-check.yaml, author-record.yaml  the install files, with the image by digest
 #   sidecar-policy-VERSION.tgz            the Helm chart, with the image by digest
 #   scpol.yaml                            the manifest for krew
 #   sbom.cdx.json                         what the binary is made of, as CycloneDX
@@ -92,7 +92,7 @@ digest=$(tar -xOf "$dist/sidecar-policy-$version.oci.tar" index.json | grep -o '
 echo "$image@$digest" > "$dist/IMAGE-DIGEST"
 release/inspect.sh "$dist/sidecar-policy-$version.oci.tar"
 
-for file in install install-older install-legacy author-check; do
+for file in install install-older install-legacy author-check author-record; do
     sed "s#^\( *image: \)sidecar-policy:.*#\1$image@$digest#" "config/$file.yaml" > "$dist/$file.yaml"
 done
 cp -r charts/sidecar-policy "$work/"

@@ -162,6 +162,12 @@ fn the_chart_renders_what_kustomize_renders() {
         ("legacy", "1.13.5", json!({}), more("legacy", &[])),
         ("older", "1.29.0", json!({}), more("older", &[])),
         ("author check", CURRENT, json!({ "authorCheck": { "enabled": true } }), more("default", &["author"])),
+        (
+            "record of authors",
+            CURRENT,
+            json!({ "authorCheck": { "enabled": true, "record": true } }),
+            more("default", &["author", "author-record"]),
+        ),
         ("secrets", CURRENT, json!({ "rbac": { "secrets": true } }), more("default", &["rbac/secrets"])),
         (
             "priority lane",
@@ -381,6 +387,8 @@ fn a_wrong_value_is_refused_by_its_name() {
     }
     let error = rendered("1.28.0", &json!({ "authorCheck": { "enabled": true } })).expect_err("it came with 1.30");
     assert!(error.contains("set operator.authorCheck instead"), "{error}");
+    let error = rendered("1.35.0", &json!({ "authorCheck": { "record": true } })).expect_err("it came with 1.36");
+    assert!(error.contains("authorCheck.record needs Kubernetes 1.36"), "{error}");
 }
 
 /// `operator` has every flag of `scpol run`, but those that the chart sets itself.

@@ -22,6 +22,7 @@ const DEFAULT: &str = "config/install.yaml";
 const OLDER: &str = "config/install-older.yaml";
 const LEGACY: &str = "config/install-legacy.yaml";
 const AUTHOR: &str = "config/author-check.yaml";
+const RECORD: &str = "config/author-record.yaml";
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
@@ -107,9 +108,13 @@ fn workflows_use_actions_by_commit_and_may_only_read_unless_they_publish() {
 
 #[test]
 fn the_install_files_are_what_kustomize_makes_of_config() {
-    for (folder, file) in
-        [("config/default", DEFAULT), ("config/older", OLDER), ("config/legacy", LEGACY), ("config/author", AUTHOR)]
-    {
+    for (folder, file) in [
+        ("config/default", DEFAULT),
+        ("config/older", OLDER),
+        ("config/legacy", LEGACY),
+        ("config/author", AUTHOR),
+        ("config/author-record", RECORD),
+    ] {
         let made = success(Command::new(tool("kubectl")).args(["kustomize", folder]).current_dir(root())).stdout;
         assert!(read(file).into_bytes() == made, "{file} is stale: run `make install-files`");
     }

@@ -70,12 +70,12 @@ pub(super) enum Part {
     Belongings,
 }
 
-/// The API group of the registrations that check the author of a policy.
-const ADMISSION: &str = "admissionregistration.k8s.io";
+/// The API group of the registrations that check, and record, the author of a policy.
+const ADMISSION: &str = registration::GROUP;
 
 /// The kinds of the install files, and of what the operator writes into its namespace: part, group, version, kind, plural
-/// name, and whether the kind is namespaced. An empty version depends on the server.
-const INSTALLED: [(Part, &str, &str, &str, &str, bool); 15] = [
+/// name, and whether the kind is namespaced. An empty version, or kind, depends on the server.
+const INSTALLED: [(Part, &str, &str, &str, &str, bool); 17] = [
     (Part::Process, "apps", "v1", "Deployment", "deployments", true),
     (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
     (Part::Process, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
@@ -83,8 +83,10 @@ const INSTALLED: [(Part, &str, &str, &str, &str, bool); 15] = [
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "Role", "roles", true),
-    (Part::Rights, ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
-    (Part::Rights, ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
+    (Part::Rights, ADMISSION, "", "", registration::MUTATING_BINDINGS, false),
+    (Part::Rights, ADMISSION, "", "", registration::MUTATING_POLICIES, false),
+    (Part::Rights, ADMISSION, "", "", registration::VALIDATING_BINDINGS, false),
+    (Part::Rights, ADMISSION, "", "", registration::VALIDATING_POLICIES, false),
     (Part::Rights, "", "v1", "ServiceAccount", "serviceaccounts", true),
     (Part::Belongings, "", "v1", "Service", "services", true),
     (Part::Belongings, "", "v1", "Secret", "secrets", true),
@@ -219,6 +221,9 @@ impl Installed<'_> {
 
     fn resource(&self, kind: &(Part, &str, &str, &str, &str, bool)) -> Option<(ApiResource, bool)> {
         let (_, group, version, kind, plural, namespaced) = *kind;
+        if group == ADMISSION {
+            return Some((self.server.registration(plural)?, namespaced));
+        }
         let version = match (group, version) {
             // policy/v1 came with 1.21; policy/v1beta1 ended after 1.24.
             ("policy", _) => {

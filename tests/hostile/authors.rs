@@ -1,7 +1,9 @@
 //! Users who may write policies for one namespace.
 
 use crate::author::{By, Office};
-use crate::support::{LIMIT, within};
+use crate::check::{Found, check};
+use crate::commands::scpol;
+use crate::support::{LIMIT, file, within};
 use crate::world::{request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version};
@@ -19,6 +21,8 @@ crate::tests![
     what_the_garbage_collector_and_the_operator_write_passes,
     many_annotations_lock_nobody_out,
     who_writes_a_policy_writes_no_status,
+    the_server_records_who_wrote_a_policy_last,
+    a_record_of_somebody_else_is_refused,
 ];
 
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
@@ -553,6 +557,222 @@ async fn who_writes_a_policy_writes_no_status() -> Result<()> {
             let (code, _) = status.send(&scene.clients[user], true).await?;
             ensure!(code == "RBAC", "{version}: {user}: {code}");
         }
+    }
+    Ok(())
+}
+
+const RECORD: &str = "scpol.dev/author";
+
+/// The user in the record of a policy; none without a record.
+async fn recorded(scene: &Scene, policy: &str) -> Result<Option<String>> {
+    let stored = scene.office.world.get(&format!("{POLICIES}/{policy}")).await?.context("it is stored")?;
+    let Some(record) = stored["metadata"]["annotations"][RECORD].as_str() else { return Ok(None) };
+    let record: Value = serde_json::from_str(record).with_context(|| format!("{record} is JSON"))?;
+    Ok(record["user"].as_str().map(str::to_owned))
+}
+
+/// The record of one of the users.
+fn record_of(user: &str) -> String {
+    json!({ "groups": ["system:authenticated"], "user": user }).to_string()
+}
+
+/// A write of a record by hand.
+fn forge(policy: &str, record: &str) -> Write {
+    Write {
+        body: json!([{ "op": "add", "path": "/metadata/annotations", "value": { RECORD: record } }]),
+        ..write(policy, "label")
+    }
+}
+
+async fn the_server_records_who_wrote_a_policy_last() -> Result<()> {
+    let scene = Scene::open(By::Policy, Version::NEWEST).await?;
+    let (cluster, clients) = (&scene.office.world.cluster, &scene.clients);
+    cluster.apply_file(&file("config/author-record/policy.yaml")).await?;
+    within(LIMIT, "authors are recorded", || async {
+        let path = format!("{POLICIES}?dryRun=All");
+        let made = request(&clients["tenant"], "POST", &path, &policy("new-for-shop")).await?;
+        Ok(made["metadata"]["annotations"][RECORD].is_string())
+    })
+    .await?;
+    let sent = async |user: &str, write: &Write| -> Result<()> {
+        let (code, message) = scene.outcome(user, write, "ok", false).await?;
+        ensure!(code == "ok", "{user}: {}: {code} {message}", write.body);
+        Ok(())
+    };
+    sent("tenant", &write("new-for-shop", "create")).await?;
+    let name = "new-for-shop";
+    let generation = async || -> Result<Value> {
+        let stored = scene.office.world.get(&format!("{POLICIES}/{name}")).await?.context("it is stored")?;
+        Ok(stored["metadata"]["generation"].clone())
+    };
+    let begin = generation().await?;
+    let mut record = policy(name);
+    record["metadata"]["annotations"] = json!({ RECORD: record_of("platform") });
+    let replaced = Write { method: "PUT", content: "application/json", body: record, ..write(name, "label") };
+    let unrecorded =
+        Write { body: json!([{ "op": "remove", "path": "/metadata/annotations" }]), ..write(name, "label") };
+    let kept = [
+        ("packer", write(name, "label")),
+        ("packer", write(name, "annotation")),
+        ("packer", forge(name, &record_of("platform"))),
+        ("packer", forge(name, "")),
+        ("packer", unrecorded),
+        ("packer", replaced),
+        ("packer", write(name, "apply a label")),
+        (COLLECTOR, write(name, "finalizer")),
+    ];
+    for (user, write) in kept {
+        sent(user, &write).await?;
+        let told = recorded(&scene, name).await?;
+        ensure!(told.as_deref() == Some("tenant"), "{user}: {} {}: {told:?}", write.method, write.body);
+    }
+    ensure!(generation().await? == begin, "a record is no change of the spec");
+    for (user, edit) in [("packer", "finalizer"), ("tenant", "owner"), ("packer", "restart"), ("tenant", "suspend")] {
+        let edit = if edit == "finalizer" {
+            Write { body: json!([{ "op": "remove", "path": "/metadata/finalizers" }]), ..write(name, edit) }
+        } else {
+            write(name, edit)
+        };
+        sent(user, &edit).await?;
+        ensure!(recorded(&scene, name).await?.as_deref() == Some(user), "{user}: {}", edit.body);
+    }
+    let mut forged = policy("new-for-all");
+    forged["metadata"]["annotations"] = json!({ RECORD: record_of("tenant"), "note": "kept" });
+    request(&clients["platform"], "POST", POLICIES, &forged).await?;
+    ensure!(recorded(&scene, "new-for-all").await?.as_deref() == Some("platform"), "a forged record is overwritten");
+    who_has_an_odd_name_is_recorded_or_unknown(&scene).await?;
+    tools_that_apply_leave_the_record_alone(&scene).await?;
+    who_has_lost_a_right_is_found(&scene).await
+}
+
+async fn who_has_an_odd_name_is_recorded_or_unknown(scene: &Scene) -> Result<()> {
+    let many: Vec<String> = (0..40).map(|number| format!("group-{number}")).collect();
+    for (user, groups, expected) in [
+        (r#"CORP\jo "the" boss, {1}"#, &[][..], Some(r#"CORP\jo "the" boss, {1}"#)),
+        ("jo", &many[..], None),
+        (&"j".repeat(257), &[], None),
+    ] {
+        let mut config = scene.office.world.cluster.client_config(User::Admin);
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some([&["system:masters".to_owned()], groups].concat());
+        let path = format!("{POLICIES}?dryRun=All");
+        let made = request(&Client::try_from(config)?, "POST", &path, &policy("new-rolling")).await?;
+        let record = made["metadata"]["annotations"][RECORD].as_str().context("there is a record")?.to_owned();
+        let record: Value = serde_json::from_str(&record).with_context(|| record.clone())?;
+        ensure!(record["user"].as_str() == expected, "{user}: {record}");
+        ensure!(
+            expected.is_none() || record["groups"] == json!(["system:masters", "system:authenticated"]),
+            "{record}"
+        );
+    }
+    Ok(())
+}
+
+async fn tools_that_apply_leave_the_record_alone(scene: &Scene) -> Result<()> {
+    let cluster = &scene.office.world.cluster;
+    let folder = tempfile::tempdir()?;
+    for (name, flags) in [("new-for-pay", &[][..]), ("new-ranked", &["--server-side"])] {
+        let manifest = folder.path().join(format!("{name}.json"));
+        std::fs::write(&manifest, policy(name).to_string())?;
+        let path = manifest.to_str().context("the path is text")?;
+        let arguments = [&["apply", "-f", path][..], flags].concat();
+        cluster.kubectl_output(User::Admin, &arguments).await?;
+        let first = scene.office.world.get(&format!("{POLICIES}/{name}")).await?.context("it is stored")?;
+        ensure!(first["metadata"]["annotations"][RECORD].is_string(), "{first}");
+        let said = cluster.kubectl_output(User::Admin, &arguments).await?;
+        let second = scene.office.world.get(&format!("{POLICIES}/{name}")).await?.context("it is stored")?;
+        ensure!(second["metadata"] == first["metadata"], "{said}: {first} {second}");
+        cluster
+            .kubectl_output(User::Admin, &["diff", "-f", path].iter().chain(flags).copied().collect::<Vec<_>>())
+            .await?;
+        scene.restore(name).await?;
+    }
+    Ok(())
+}
+
+async fn who_has_lost_a_right_is_found(scene: &Scene) -> Result<()> {
+    let cluster = &scene.office.world.cluster;
+    let found = check(cluster, &["--authors"]).await?;
+    let of = |found: &Found, policy: &str| {
+        let told = found.of(&format!("author of {policy}"));
+        told.into_iter().map(|(result, code)| (result.to_owned(), code.to_owned())).collect::<Vec<_>>()
+    };
+    let told = |result: &str, code: &str| vec![(result.to_owned(), code.to_owned())];
+    assert_eq!(of(&found, "new-for-shop"), told("Ok", "-"), "{}", found.printed);
+    assert_eq!(of(&found, "new-for-all"), told("Ok", "-"), "{}", found.printed);
+    // It is older than what records.
+    assert_eq!(of(&found, "pay"), told("Unknown", "SCP0326"), "{}", found.printed);
+    cluster.kubectl_output(User::Admin, &["delete", "rolebinding", "tenant-pods", "-n", "shop"]).await?;
+    cluster.kubectl_output(User::Admin, &["delete", "clusterrolebinding", "platform-pods"]).await?;
+    within(LIMIT, "the rights are gone", || async {
+        let refused = scene.dry("tenant", "new-for-shop", "image").await? == "SCP0046";
+        Ok(refused && scene.dry("platform", "new-for-all", "image").await? == "SCP0046")
+    })
+    .await?;
+    let found = check(cluster, &["--authors", "--strict"]).await?;
+    ensure!(found.code == 1, "{}", found.printed);
+    assert_eq!(of(&found, "new-for-shop"), told("Warning", "SCP0336"), "{}", found.printed);
+    assert_eq!(of(&found, "new-for-all"), told("Warning", "SCP0336"), "{}", found.printed);
+    found.says("tenant wrote it last, and may no longer create pods in namespace `shop`")?;
+    found.says("platform wrote it last, and may no longer create pods in all namespaces")?;
+    let plain = check(cluster, &[]).await?;
+    ensure!(!plain.printed.contains("author of"), "{}", plain.printed);
+    let (code, said) = scpol(cluster, &["uninstall", "--yes", "--timeout=0"]).await?;
+    for plural in ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"] {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/author.scpol.dev");
+        ensure!(scene.office.world.get(&path).await?.is_none(), "it is left: {code} {said}");
+    }
+    Ok(())
+}
+
+/// Where the server records nobody, a writer may record himself, and nobody else.
+async fn a_record_of_somebody_else_is_refused() -> Result<()> {
+    for (by, version) in [(By::Webhook, Version::V1_13), (By::Policy, Version::V1_30), (By::Policy, Version::NEWEST)] {
+        let scene = Scene::open(by, version).await?;
+        within(LIMIT, "the check of records is in effect", || async {
+            let write = forge("shop", &record_of("platform"));
+            Ok(scene.outcome("tenant", &write, "SCP0049", true).await?.0 == "SCP0049")
+        })
+        .await?;
+        // The server writes a record in this order.
+        let own = |user: &str| format!(r#"{{"user":"{user}","groups":["system:authenticated"]}}"#);
+        let created = |record: &str| {
+            let mut write = write("new-for-shop", "create");
+            write.body["metadata"]["annotations"] = json!({ RECORD: record });
+            write
+        };
+        let edited = |record: Option<&str>| {
+            let record = record
+                .map(|record| json!({ "op": "add", "path": "/metadata/annotations", "value": { RECORD: record } }));
+            let edit = json!({ "op": "add", "path": "/spec/suspend", "value": true });
+            let body: Vec<_> = [edit].into_iter().chain(record).collect();
+            Write { body: json!(body), ..write("new-for-shop", "suspend") }
+        };
+        let unrecorded = Write { body: json!([{ "op": "remove", "path": "/metadata/annotations" }]), ..edited(None) };
+        for (user, write, expected, is_dry) in [
+            ("tenant", created(&own("platform")), "SCP0049", false),
+            ("tenant", created("tenant"), "SCP0049", false),
+            ("tenant", created(&own("tenant")), "ok", false),
+            ("packer", write("new-for-shop", "label"), "ok", false),
+            ("packer", forge("new-for-shop", &own("packer")), "SCP0049", false),
+            ("packer", edited(None), "SCP0049", false),
+            ("packer", edited(Some(&own("tenant"))), "SCP0049", false),
+            ("packer", edited(Some(&own("packer"))), "ok", true),
+            ("tenant", edited(None), "ok", true),
+            ("packer", unrecorded, "ok", true),
+        ] {
+            let (code, message) = scene.outcome(user, &write, expected, is_dry).await?;
+            ensure!(code == expected, "{version}: {user}: {}: {code}, not {expected}: {message}", write.body);
+            if code == "SCP0049" {
+                let text = format!(
+                    "SCP0049: the annotation `{RECORD}` does not say that {user} writes this policy: leave the annotation out"
+                );
+                ensure!(message.ends_with(&text), "{version}: {message}");
+            }
+        }
+        let found = check(&scene.office.world.cluster, &["--authors"]).await?;
+        assert_eq!(found.of("author of new-for-shop"), [("Ok", "-")], "{version}: {}", found.printed);
+        assert_eq!(found.of("author of all"), [("Unknown", "SCP0326")], "{version}: {}", found.printed);
     }
     Ok(())
 }

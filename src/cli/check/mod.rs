@@ -1,6 +1,7 @@
 //! `scpol check`: finds everything that keeps policies from working in a cluster, before or after the installation, and
 //! suggests fixes. One line per check. Changes nothing.
 
+mod authors;
 mod certificate;
 mod engines;
 mod operator;
@@ -34,6 +35,9 @@ pub(super) struct CheckOptions {
     /// That this engine can be used: Initializer, Webhook or MutatingAdmissionPolicy [default: those that policies use, else any]
     #[arg(long, value_name = "NAME", value_parser = engines::parse)]
     engine: Option<EngineChoice>,
+    /// Also that whoever wrote each policy last may still do what it does, by the record that config/author-record keeps
+    #[arg(long, conflicts_with = "pre")]
+    authors: bool,
     /// Exit code 1 for warnings, too
     #[arg(long)]
     strict: bool,
@@ -94,7 +98,12 @@ pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<E
         report.add(operator::check(&subject).await);
         report.add(rights::check_operator(&subject, &wanted).await);
         match &stored {
-            Ok(_) => check_work(&subject, &mut report).await,
+            Ok(_) => {
+                check_work(&subject, &mut report).await;
+                if options.authors {
+                    report.add(authors::check(&subject).await);
+                }
+            }
             Err(error) => report.add([Item::unknown("policies", error)]),
         }
         report.add(policies::stuck(&subject).await);

@@ -323,6 +323,7 @@ impl Webhook {
             _ if !self.sees(revision, self.timing().settling / 2).await => {
                 return Ok(review.answer(Some(&author::unseen(revision))));
             }
+            Judgement::Refused(message) => Some(message),
             Judgement::Asks(questions) => rights.refusal(review.author(), &questions).await,
             Judgement::AsksAboutStored(name) => rights.refusal_of_deletion(review.author(), &name).await,
         };

@@ -76,6 +76,7 @@ fn asked(bytes: &[u8]) {
         // Of the new policy, and of the old one.
         Judgement::Asks(questions) => assert!(questions.len() <= 2 * author::QUESTIONS),
         Judgement::AsksAboutStored(name) => assert!(is_policy_name(&name), "{name:?}"),
+        Judgement::Refused(message) => assert!(message.len() < 4096 && !message.contains(is_unsafe), "{message:?}"),
         Judgement::Allowed | Judgement::Probed => {}
     }
 }

@@ -118,6 +118,9 @@ codes! {
     /// The author of a write to a policy with a `spec.priority` above 0, before or after the write, may not create pods in all namespaces. Such a
     /// policy goes before those of others.
     48 AuthorLacksPriorityRight "Leave `spec.priority` out, or have somebody write or delete it who may create pods everywhere.";
+    /// The annotation `scpol.dev/author` of a policy, which records who wrote it last, names somebody else than the writer: the author check
+    /// refuses the write. Where `config/author-record` is in effect, the server writes the annotation itself.
+    49 ForeignAuthorRecord "Leave the annotation `scpol.dev/author` out, or remove it with the same write.";
     /// Two containers that come into one pod call a port by one name. A Service that names the port goes to the first of them.
     50 SharedPortName "Rename the port in one of them, or leave the sidecar behind the workload's containers (`spec.position.containers`).";
     /// An environment variable refers by `$(NAME)` to a later one: the kubelet does not expand the reference.
@@ -292,6 +295,8 @@ codes! {
     332 RegistrationRefused "Change the admission plugin or quota that the message names so that it lets objects with the label `app.kubernetes.io/managed-by: scpol` pass, or make the policy smaller.";
     /// More policies are stored than the operator uses, or larger ones. This one came after those that it uses.
     335 TooManyPolicies "Delete policies that are not needed, make large ones smaller, or start the operator with a larger `--max-policies`.";
+    /// Who wrote a stored policy last has lost a right that the author check asks for: the policy goes on injecting (`scpol check --authors`).
+    336 AuthorLostRight "Have somebody write the policy again who has the right, or delete it; or give the right back.";
 
     /// The spec asks for a new revision, and no workload has been touched yet.
     400 NewRevision "";

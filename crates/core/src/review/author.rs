@@ -17,7 +17,7 @@ use crate::compile::webhook::Endpoint;
 use crate::compile::webhook::{address, check_port, entry};
 use crate::naming::{self, PROBE, PROBE_REFUSE};
 use crate::outside::shown;
-use crate::review::{Envelope, Invalid, Resource, allowed, check_resource, check_uid, written};
+use crate::review::{Envelope, Invalid, Resource, allowed, check_resource, check_uid, record, written};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -207,6 +207,17 @@ impl Question {
         &self.namespace
     }
 
+    /// The right and the place: `create pods in namespace `shop``.
+    pub fn right_and_place(&self) -> String {
+        let right = self.right.to_string();
+        let place = if self.namespace.is_empty() {
+            "all namespaces".to_owned()
+        } else {
+            format!("namespace `{}`", shown(&self.namespace))
+        };
+        format!("{} in {place}", shown(&right))
+    }
+
     /// The questions about `policy`: 1 to [`QUESTIONS`]. They are about each namespace that it names in `spec.namespaces`, without
     /// globs, and else about all namespaces. If there were too many questions, or its priority is above 0, they are about
     /// all namespaces, too.
@@ -305,10 +316,15 @@ fn named(listed: &Value, most: usize) -> Option<Vec<&str>> {
     listed.iter().map(|name| name.as_str().filter(|name| !name.contains(['*', '?']))).collect()
 }
 
-/// Whether the update of `old` to `new` can change what a policy does, or whether it stays.
-fn is_edit(new: &Value, old: &Value) -> bool {
+/// Whether a label or an annotation of this key may concern a policy.
+fn is_ours(key: &str) -> bool {
+    key.starts_with("scpol.dev/") || key.contains(".scpol.dev/")
+}
+
+/// Whether the update of `old` to `new` can change what a policy does, or whether it stays. `is_ours` has the keys of labels and
+/// annotations that count.
+fn is_edit(new: &Value, old: &Value, is_ours: impl Fn(&str) -> bool) -> bool {
     let (new_metadata, old_metadata) = (&new["metadata"], &old["metadata"]);
-    let is_ours = |key: &str| key.starts_with("scpol.dev/") || key.contains(".scpol.dev/");
     let concerns_us = |field: &str| {
         [new_metadata, old_metadata].into_iter().filter_map(|metadata| metadata[field].as_object()).any(|keys| {
             let differs = |key: &String| new_metadata[field].get(key) != old_metadata[field].get(key);
@@ -344,6 +360,16 @@ impl Author {
     /// The user name.
     pub fn name(&self) -> &str {
         &self.username
+    }
+
+    /// A user of this name in these groups.
+    pub fn named(username: String, groups: Vec<String>) -> Self {
+        Self { username, groups, ..Self::default() }
+    }
+
+    /// The groups of the user.
+    pub fn groups(&self) -> &[String] {
+        &self.groups
     }
 
     /// The length of all texts, in bytes.
@@ -384,6 +410,8 @@ pub enum Judgement {
     Allowed,
     /// The request is a probe, which is rejected: see [`probe`].
     Probed,
+    /// The write is rejected with this message.
+    Refused(String),
     /// The result depends on the answers to these questions about the author.
     Asks(Vec<Question>),
     /// The stored policy of this name is deleted. Servers before 1.15 do not send it, so it must be read.
@@ -424,12 +452,15 @@ impl Review {
         if !is_policy || user_info.username == GARBAGE_COLLECTOR {
             return Judgement::Allowed;
         }
+        if let Some(message) = self.foreign_record() {
+            return Judgement::Refused(message);
+        }
         match operation.as_str() {
             "CREATE" if *dry_run == Some(true) && object["metadata"]["labels"][PROBE] == PROBE_REFUSE => {
                 Judgement::Probed
             }
             "CREATE" => Judgement::Asks(Question::about(Side::New, object)),
-            "UPDATE" if !is_edit(object, old_object) => Judgement::Allowed,
+            "UPDATE" if !is_edit(object, old_object, is_ours) => Judgement::Allowed,
             "UPDATE" => {
                 let mut questions = Question::about(Side::New, object);
                 Question::about(Side::Old, old_object).into_iter().for_each(|question| question.add_to(&mut questions));
@@ -438,6 +469,18 @@ impl Review {
             "DELETE" => self.deletion(),
             _ => Judgement::Allowed,
         }
+    }
+
+    /// The message for a writer who records somebody else as the author; none if the record is right or there is none.
+    fn foreign_record(&self) -> Option<String> {
+        let Request { operation, user_info, object, old_object, .. } = &self.request;
+        let is_edit = match operation.as_str() {
+            "CREATE" => true,
+            "UPDATE" => is_edit(object, old_object, |key| key != record::KEY && is_ours(key)),
+            _ => return None,
+        };
+        let old = if operation == "CREATE" { &Value::Null } else { old_object };
+        record::refusal(user_info, object, old, is_edit)
     }
 
     /// The result for a deletion. For each object of a `deletecollection`, servers from 1.15 on send the policy. Older servers ask
@@ -760,6 +803,30 @@ mod tests {
         }
         review["request"]["oldObject"] = policy(&json!(["here"]));
         assert_eq!(places(&judged(&review)), Some(vec!["here"]), "what the server says counts");
+    }
+
+    #[test]
+    fn who_records_somebody_else_as_the_author_is_refused_before_any_question() {
+        let here = policy(&json!(["here"]));
+        let key = format!("/metadata/annotations/{}", record::KEY.replace('/', "~1"));
+        let own = with(&here, &key, json!(r#"{"user":"jo","groups":["dev"]}"#));
+        let other = with(&here, &key, json!(r#"{"user":"al","groups":["dev"]}"#));
+        let edited = |policy: &Value| with(policy, "/spec/suspend", json!(true));
+        for (operation, object, old, is_refused) in [
+            ("CREATE", &own, &json!(null), false),
+            ("CREATE", &other, &json!(null), true),
+            ("CREATE", &other, &other, true),
+            ("UPDATE", &edited(&own), &other, false),
+            ("UPDATE", &edited(&other), &other, true),
+            ("UPDATE", &own, &other, true),
+            ("UPDATE", &with(&other, "/metadata/labels/team", json!("mesh")), &other, false),
+            ("DELETE", &json!(null), &other, false),
+        ] {
+            let judged = judged(&review(operation, object, old));
+            assert_eq!(matches!(judged, Judgement::Refused(_)), is_refused, "{operation} {object} {old}: {judged:?}");
+        }
+        assert_eq!(Question::about(Side::New, &here)[0].right_and_place(), "create pods in namespace `here`");
+        assert_eq!(Question::about(Side::New, &json!({}))[0].right_and_place(), "create pods in all namespaces");
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! concerns only the policies whose target lists it.
 
 pub mod author;
+pub mod record;
 
 use crate::api::code::Code;
 use crate::api::{is_dns_label, is_group};

@@ -1,0 +1,66 @@
+//! Checks whether the last author of each policy still has the rights for what it does, by the record of the author.
+
+use super::Subject;
+use super::report::Item;
+use crate::api::code::Code;
+use crate::api::is_dns_label;
+use crate::cluster::api::Api;
+use crate::cluster::client::{CallError, call};
+use crate::cluster::object::Object;
+use crate::outside::shown;
+use crate::review::author::{Author, Question, Side};
+use crate::review::record;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Client;
+use kube::api::PostParams;
+
+/// The number of policies that are looked at at the same time.
+const AT_ONCE: usize = 8;
+
+/// Checks the author of every policy.
+pub(super) async fn check(subject: &Subject<'_>) -> Vec<Item> {
+    let client = subject.client();
+    if subject.stored.is_empty() {
+        return vec![Item::ok("authors", "there is no policy")];
+    }
+    stream::iter(subject.stored).map(|policy| author(client, policy)).buffered(AT_ONCE).collect().await
+}
+
+async fn author(client: &Client, policy: &Object) -> Item {
+    let check = format!("author of {}", policy.name());
+    let value = policy.value();
+    let author = match record::read(&value) {
+        Ok(author) => author,
+        Err(why) => {
+            let fix = format!(
+                "From Kubernetes 1.36 on, `{}` has the API server record authors. Then have somebody write the policy again.",
+                record::SOURCE
+            );
+            return Item::unknown(check, why).with_fix(fix);
+        }
+    };
+    let name = shown(author.name());
+    for question in Question::about(Side::New, &value) {
+        match may(client, &question, &author).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let message = format!("{name} wrote it last, and may no longer {}", question.right_and_place());
+                return Item::warning(check, Code::AuthorLostRight, message);
+            }
+            Err(error) => return Item::unknown(check, format!("cannot ask what {name} may do: {error}")),
+        }
+    }
+    Item::ok(check, format!("{name} wrote it last, and may do what it does"))
+}
+
+/// Whether `author` has the right that `question` is about.
+async fn may(client: &Client, question: &Question, author: &Author) -> Result<bool, CallError> {
+    // No Namespace has another name, so no role gives a right there.
+    if !question.namespace().is_empty() && !is_dns_label(question.namespace()) {
+        return Ok(false);
+    }
+    let api = Api::<SubjectAccessReview>::all(client.clone());
+    let answer = call(api.create(&PostParams::default(), &question.review(author))).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
