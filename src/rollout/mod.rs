@@ -145,7 +145,7 @@ struct Roller<'a> {
     owners: owners::Watched,
     evictions: Evictions,
     policies: BTreeMap<String, Of>,
-    /// When the server last refused to keep revisions.
+    /// When the server last refused to let us read revisions.
     refused_at: Option<Instant>,
 }
 
@@ -153,6 +153,8 @@ struct Roller<'a> {
 #[derive(Default)]
 struct Of {
     uid: String,
+    /// When the server last refused to keep its revision.
+    refused_at: Option<Instant>,
     /// The update revision that [`Self::rolling`] is about.
     update: String,
     rolling: Rolling,
@@ -268,7 +270,9 @@ impl Roller<'_> {
         let timing = &self.workloads.operator.timing.rollout;
         let is_any = self.workloads.operator.snapshot().policies.iter().any(|policy| rolls(policy));
         let pause = if is_any { timing.again } else { timing.rights };
-        if self.refused_at.is_some_and(|at| now.duration_since(at) < pause) {
+        // The revision of one policy holds up no other one.
+        let own = self.policies.get(&policy.name).and_then(|known| known.refused_at);
+        if [self.refused_at, own].into_iter().flatten().any(|at| now.duration_since(at) < pause) {
             return refused();
         }
         if !self.are_read && !self.may_keep_revisions().await {
@@ -281,7 +285,10 @@ impl Roller<'_> {
         match self.store(policy, hash).await {
             Ok(()) => Ok(true),
             Err(error) => {
-                self.refused_at = Some(now);
+                match self.policies.get_mut(&policy.name).filter(|_| self.are_read) {
+                    Some(known) => known.refused_at = Some(now),
+                    None => self.refused_at = Some(now),
+                }
                 warn!(policy = policy.name, %error, "Cannot keep revisions; without them nothing is rolled out");
                 if rolls(policy) { Err(format!("{}: {error}", Code::ServerAway)) } else { Ok(false) }
             }
