@@ -32,7 +32,7 @@ const COMPLETE: &str = "scpol.dev/complete";
 /// The annotation with the times of commands that were ahead of the leader's clock.
 const AHEAD: &str = "scpol.dev/ahead";
 /// The largest number of a revision that counts. The API has 64 bits, and the next revision needs a larger one.
-const LARGEST: i64 = 1 << 53;
+pub const LARGEST: i64 = 1 << 53;
 
 /// The address of ControllerRevisions.
 pub fn resource() -> ApiResource {

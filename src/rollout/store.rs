@@ -110,8 +110,11 @@ impl Revisions {
     pub async fn store(&mut self, policy: &Policy, now: Timestamp) -> Result<(), CallError> {
         let Some(content) = Content::of(&policy.spec) else { return Ok(()) };
         let hash = content.hash();
+        if next_number(self.of(&policy.name)) > revisions::LARGEST {
+            self.renumber(&policy.name).await?;
+        }
+        let number = next_number(self.of(&policy.name));
         let last = self.of(&policy.name).last();
-        let number = last.map_or(0, |last| last.revision.number) + 1;
         // Where nothing was before, there is nothing to go in steps from, and the way back is no rollout in steps either.
         let from =
             self.current(&policy.name).or(last).filter(|from| from.revision.hash != hash && !from.came_from(&hash));
@@ -146,6 +149,20 @@ impl Revisions {
             }
         }
         info!(policy = policy.name, revision = number, hash, "New revision");
+        Ok(())
+    }
+
+    /// Gives the revisions of `policy` small numbers, in the same order. Somebody has written a number above which no other
+    /// counts.
+    ///
+    /// # Errors
+    /// If the server does not accept it.
+    async fn renumber(&mut self, policy: &str) -> Result<(), CallError> {
+        warn!(policy, "A stored revision has the largest number: the revisions get new ones");
+        let names: Vec<String> = self.of(policy).iter().map(|stored| stored.name.clone()).collect();
+        for (name, number) in names.iter().zip(1_i64..) {
+            self.patch(policy, name, json!({ "revision": number })).await?;
+        }
         Ok(())
     }
 
@@ -249,6 +266,11 @@ impl Revisions {
         }
         self.by_policy.retain(|_, revisions| !revisions.is_empty());
     }
+}
+
+/// The number of the revision after `revisions`, which come oldest first.
+fn next_number(revisions: &[Stored]) -> i64 {
+    revisions.last().map_or(1, |last| last.revision.number.saturating_add(1))
 }
 
 /// `stored`, if one of the policies with these UIDs owns it.
