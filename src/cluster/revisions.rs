@@ -90,6 +90,20 @@ pub struct Ahead {
     pub resumed: Option<Seen>,
 }
 
+impl Ahead {
+    /// What the revisions have `recorded` about the last command of each kind.
+    pub fn latest(recorded: impl Iterator<Item = Self> + Clone) -> Self {
+        let of = |seen: Vec<Seen>| {
+            let last = seen.iter().max_by_key(|seen| seen.at)?.asked;
+            seen.into_iter().filter(|seen| seen.asked == last).min_by_key(|seen| seen.at)
+        };
+        Self {
+            restarted: of(recorded.clone().filter_map(|ahead| ahead.restarted).collect()),
+            resumed: of(recorded.filter_map(|ahead| ahead.resumed).collect()),
+        }
+    }
+}
+
 /// A time that was ahead of the leader's clock.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -431,6 +445,12 @@ mod tests {
         assert_eq!(of(700, &[seen(600, 5)], 6), Some(6), "it is another command");
         assert_eq!(of(600, &[seen(600, 9), seen(600, 5)], 10), Some(5), "the first counts");
         assert_eq!(of(600, &[seen(600, 300)], 10), Some(10), "the clock of that leader was fast, too");
+        let latest = |recorded: &[Seen]| {
+            let recorded = recorded.iter().map(|seen| Ahead { restarted: Some(*seen), resumed: None });
+            Ahead::latest(recorded).restarted
+        };
+        assert_eq!(latest(&[]), None);
+        assert_eq!(latest(&[seen(600, 5), seen(700, 30), seen(700, 20), seen(900, 3)]), Some(seen(700, 20)));
         let ahead = Ahead { restarted: Some(seen(600, 5)), resumed: None };
         let mut stored = object(1, "x:1", None, None);
         stored["metadata"]["annotations"] = ahead_annotation(&ahead);

@@ -127,7 +127,12 @@ impl Revisions {
         let complete = (is_current || !policy.spec.rolls()).then_some(at);
         let name = format!("{}-{hash}", policy.name);
         let known = self.get(&policy.name, &hash).is_some();
-        let annotations = annotations(reached.as_ref(), complete);
+        let mut annotations = annotations(reached.as_ref(), complete);
+        // Because the revision that has them may be deleted.
+        let ahead = Ahead::latest(self.of(&policy.name).iter().map(|stored| stored.ahead));
+        if let (Value::Object(all), Value::Object(ahead)) = (&mut annotations, ahead_annotation(&ahead)) {
+            all.extend(ahead);
+        }
         if known {
             self.patch(&policy.name, &name, json!({ "revision": number, "metadata": { "annotations": annotations } }))
                 .await?;
