@@ -1,5 +1,8 @@
 //! The metrics of a scrape. Labels come from fixed sets and from names of policies, containers and namespaces, never from names
 //! of workloads.
+//!
+//! Others choose how many policies and namespaces there are, so the series with these labels are bounded: the counters of a
+//! policy go with it, and `scpol_namespace_workloads` has a limit.
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
@@ -9,8 +12,20 @@ use prometheus::{
     Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use std::collections::BTreeMap;
+use prometheus::core::Collector;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
+
+/// The label `namespace` of all namespaces without series of their own. No namespace can have this name.
+pub const OTHER_NAMESPACES: &str = "(others)";
+/// The default of `--metrics-namespaces`. The series of so many pairs are about 1.3 MB of a scrape: three series of 85 bytes each.
+pub const METRICS_NAMESPACES: u32 = 5000;
+
+/// A policy and a namespace.
+type Pair = [String; 2];
+
+/// Numbers of workloads by state.
+pub type States = [(&'static str, i64); 3];
 
 /// Every metric of the operator.
 pub struct Metrics {
@@ -23,7 +38,10 @@ pub struct Metrics {
     /// Stored workloads that a policy matches, by policy and state.
     pub policy_workloads: Replaced<2>,
     /// The same, by policy, namespace and state.
-    pub namespace_workloads: Replaced<3>,
+    namespace_workloads: Replaced<3>,
+    /// The pairs of policy and namespace with series of their own.
+    in_own_series: Mutex<BTreeSet<Pair>>,
+    most_in_own_series: usize,
     /// Policies in effect, by resource and engine.
     pub resource_policies: Replaced<2>,
     rollout_evictions: IntCounterVec,
@@ -92,6 +110,8 @@ impl Metrics {
                 "Stored workloads of a namespace that a policy matches, by state: injected, outdated, missed.",
                 &["policy", "namespace", "state"],
             )),
+            in_own_series: Mutex::default(),
+            most_in_own_series: METRICS_NAMESPACES as usize,
             resource_policies: Replaced::new(gauges(
                 "scpol_resource_policies",
                 "Policies in effect, by resource and engine.",
@@ -147,6 +167,61 @@ impl Metrics {
         }
     }
 
+    /// The same, with series of their own for so many pairs of a policy and a namespace.
+    #[must_use]
+    pub fn with_namespaces(self, most: usize) -> Self {
+        Self { most_in_own_series: most, ..self }
+    }
+
+    /// Sets the numbers of stored workloads of each policy in each namespace.
+    ///
+    /// # Guarantees
+    /// The sums are right for each policy and state: what has no series of its own counts for [`OTHER_NAMESPACES`]. A pair keeps
+    /// its series beside new ones. Free places go to the policies in turn, so that none takes all.
+    pub fn set_namespace_workloads(&self, counts: &BTreeMap<Pair, States>) {
+        let mut own = self.in_own_series.lock().unwrap_or_else(PoisonError::into_inner);
+        own.retain(|pair| counts.contains_key(pair));
+        let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for pair in counts.keys() {
+            let turn = turns.entry(pair[0].as_str()).or_default();
+            *turn += 1;
+            if !own.contains(pair) {
+                waiting.push((*turn, pair));
+            }
+        }
+        let free = self.most_in_own_series.saturating_sub(own.len());
+        waiting.sort_unstable();
+        own.extend(waiting.into_iter().take(free).map(|(_, pair)| pair.clone()));
+        let mut values = BTreeMap::new();
+        for (pair, states) in counts {
+            let [policy, namespace] = pair;
+            let namespace = if own.contains(pair) { namespace } else { OTHER_NAMESPACES };
+            for (state, count) in states {
+                let labels = [policy.clone(), namespace.to_owned(), (*state).to_owned()];
+                *values.entry(labels).or_insert(0) += count;
+            }
+        }
+        self.namespace_workloads.set(values);
+    }
+
+    /// Removes the counters of policies for which `is_stored` is false.
+    pub fn retain_policies(&self, is_stored: impl Fn(&str) -> bool) {
+        for counters in [&self.injections, &self.rollout_evictions, &self.rollout_in_place, &self.rollout_templates] {
+            for family in counters.collect() {
+                for counter in family.get_metric() {
+                    let labels: HashMap<&str, &str> =
+                        counter.get_label().iter().map(|label| (label.name(), label.value())).collect();
+                    let is_gone = labels.get("policy").is_some_and(|policy| !policy.is_empty() && !is_stored(policy));
+                    if is_gone {
+                        // An error means that there is no such counter any more.
+                        let _ = counters.remove(&labels);
+                    }
+                }
+            }
+        }
+    }
+
     /// Counts a decision.
     pub fn injection(&self, policy: &str, engine: &'static str, outcome: Outcome, reason: Code) {
         self.injections.with_label_values(&[policy, engine, outcome.label(), reason.name()]).inc();
@@ -190,7 +265,7 @@ impl Metrics {
     pub fn forget_workloads(&self) {
         self.not_starting.set(BTreeMap::new());
         self.policy_workloads.set(BTreeMap::new());
-        self.namespace_workloads.set(BTreeMap::new());
+        self.set_namespace_workloads(&BTreeMap::new());
         self.resource_policies.set(BTreeMap::new());
         for gauges in [&self.rollout_updated, &self.rollout_remaining, &self.rollout_halted] {
             gauges.set(BTreeMap::new());
@@ -265,7 +340,7 @@ fn injection_duration() -> prometheus::Result<HistogramVec> {
     HistogramVec::new(HistogramOpts::new("scpol_injection_duration_seconds", help).buckets(buckets), &["engine"])
 }
 
-fn register<C: prometheus::core::Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     let metric = metric.expect("names and labels are constants");
     registry.register(Box::new(metric.clone())).expect("each name is registered once");
     metric
@@ -289,6 +364,64 @@ mod tests {
         );
         assert!(text.contains(r#"scpol_api_requests_total{code="0",verb="patch"} 1"#), "{text}");
         assert!(text.contains("scpol_build_info") && text.contains("process_resident_memory_bytes"), "{text}");
+    }
+
+    fn counts(policies: usize, namespaces: usize) -> BTreeMap<Pair, States> {
+        let pairs = (0..policies).flat_map(|policy| (0..namespaces).map(move |namespace| (policy, namespace)));
+        let states = [("injected", 2), ("outdated", 1), ("missed", 0)];
+        pairs
+            .map(|(policy, namespace)| ([format!("policy-{policy:03}"), format!("team-{namespace:04}")], states))
+            .collect()
+    }
+
+    fn series(metrics: &Metrics) -> Vec<String> {
+        let text = metrics.render();
+        text.lines().filter(|line| line.starts_with("scpol_namespace_workloads{")).map(str::to_owned).collect()
+    }
+
+    fn sum(series: &[String], words: &str) -> i64 {
+        let found = series.iter().filter(|line| line.contains(words)).filter_map(|line| line.rsplit_once(' '));
+        found.filter_map(|(_, value)| value.parse::<i64>().ok()).sum()
+    }
+
+    #[test]
+    fn namespaces_beyond_the_limit_count_together_and_sums_stay_true() {
+        let metrics = Metrics::new().with_namespaces(5);
+        let first = counts(2, 4);
+        metrics.set_namespace_workloads(&first);
+        let before = series(&metrics);
+        assert_eq!(before.len(), 3 * (5 + 2), "{before:#?}");
+        assert_eq!((sum(&before, "injected"), sum(&before, "outdated")), (2 * 8, 8));
+        // Each policy has some. None of them is moved by another one, whose name comes first.
+        assert!(sum(&before, r#"namespace="team-0000",policy="policy-001""#) > 0, "{before:#?}");
+        let mut more = first.clone();
+        more.extend((0..9).map(|index| {
+            (["a".to_owned(), format!("new-{index}")], [("injected", 1), ("outdated", 0), ("missed", 0)])
+        }));
+        metrics.set_namespace_workloads(&more);
+        let after = series(&metrics);
+        assert!(before.iter().all(|line| after.contains(line)), "{after:#?}");
+        assert_eq!(sum(&after, r#"namespace="(others)",policy="a",state="injected""#), 9);
+        metrics.set_namespace_workloads(&counts(1, 1));
+        assert_eq!(series(&metrics).len(), 3);
+        let none = Metrics::new().with_namespaces(0);
+        none.set_namespace_workloads(&first);
+        assert_eq!((series(&none).len(), sum(&series(&none), "injected")), (3 * 2, 16));
+    }
+
+    #[test]
+    fn the_counters_of_a_policy_go_with_it() {
+        let metrics = Metrics::new();
+        for policy in ["gone", "stays", ""] {
+            metrics.injection(policy, "Webhook", Outcome::Failed, Code::ReviewInvalid);
+            metrics.rolls(policy);
+        }
+        metrics.retain_policies(|policy| policy == "stays");
+        let text = metrics.render();
+        assert!(
+            !text.contains("gone") && text.contains(r#"policy="stays""#) && text.contains(r#"policy="""#),
+            "{text}"
+        );
     }
 
     #[test]

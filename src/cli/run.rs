@@ -7,6 +7,7 @@ mod term;
 use self::process::{Process, Signals};
 use super::files::{TrustOptions, namespace_name};
 use super::{End, Kubeconfig, Timings, Waiting};
+use crate::metrics::METRICS_NAMESPACES;
 use crate::telemetry::{self, LogFormat};
 use crate::workloads::reports::Reports;
 use anyhow::{Result, bail};
@@ -47,6 +48,10 @@ pub(super) struct RunOptions {
     /// How many policies are used, with at most 8 KiB of spec for each on average; later ones are not accepted
     #[arg(long, value_name = "N", env = "SCPOL_MAX_POLICIES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     max_policies: u16,
+    /// How many pairs of a policy and a namespace have series of their own in the metrics; all further ones count together, as namespace
+    /// `(others)`
+    #[arg(long, value_name = "N", env = "SCPOL_METRICS_NAMESPACES", default_value_t = METRICS_NAMESPACES)]
+    metrics_namespaces: u32,
     /// After how long everything that is watched is read anew, for events that never came (at least 1s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
     resync: Duration,

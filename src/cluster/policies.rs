@@ -298,7 +298,13 @@ impl Known {
         });
         let stored: BTreeMap<String, Stored> = stored.collect();
         let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
-        let before = snapshots.borrow().policies.clone();
+        let (before, is_any_gone) = {
+            let before = snapshots.borrow();
+            (before.policies.clone(), before.stored.keys().any(|name| !stored.contains_key(name)))
+        };
+        if is_any_gone {
+            metrics.retain_policies(|name| stored.contains_key(name));
+        }
         snapshots.send_replace(Snapshot {
             policies: Arc::new(Policies::after(&before, valid)),
             stored: Arc::new(stored),

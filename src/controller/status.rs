@@ -327,10 +327,10 @@ impl Controller {
         });
         metrics.policy_workloads.set(policies.collect());
         let by_namespace = self.workloads.census(|census| census.by_namespace());
-        let namespaces = by_namespace.into_iter().flat_map(|((policy, namespace), counts)| {
-            states(counts).map(|(state, count)| ([policy.to_string(), namespace.to_string(), state.to_owned()], count))
-        });
-        metrics.namespace_workloads.set(namespaces.collect());
+        let namespaces = by_namespace
+            .into_iter()
+            .map(|((policy, namespace), counts)| ([policy.to_string(), namespace.to_string()], states(counts)));
+        metrics.set_namespace_workloads(&namespaces.collect());
     }
 }
 

@@ -248,7 +248,7 @@ impl Base {
         site.trust = options.trust.trust();
         let site = Arc::new(site);
         let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new().with_namespaces(options.metrics_namespaces as usize));
         let config = options.kubeconfig.access().config()?;
         let timing = options.waiting.timing();
         let servers = Servers::connect(config, metrics.clone())?;
