@@ -10,6 +10,7 @@
 //! | [`revisions`] | writes stored revisions, times and numbers |
 //! | [`tenants`] | has a policy beside those of others |
 //! | [`power`] | holds the operator's token |
+//! | [`ways_out`] | writes workloads that a policy could leave out |
 //! | [`objects`] | creates workloads that a generator makes |
 
 mod authors;
@@ -23,6 +24,7 @@ mod reviews;
 mod revisions;
 pub(crate) mod serving;
 mod tenants;
+mod ways_out;
 
 /// The tests of every file.
 pub(crate) const TESTS: &[&[crate::runner::Test]] = &[
@@ -34,4 +36,5 @@ pub(crate) const TESTS: &[&[crate::runner::Test]] = &[
     revisions::TESTS,
     serving::TESTS,
     tenants::TESTS,
+    ways_out::TESTS,
 ];

@@ -7,7 +7,7 @@
 
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
-use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
+use crate::api::v1alpha1::{HostNetworkPods, Jobs, Mode, NativeSidecars};
 use crate::inject::{self, Conflict, Loss, Presence, Template};
 use crate::policy::checks::{self, Common};
 use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, dialect, scope};
@@ -284,6 +284,7 @@ impl Decision {
         match verdict {
             Verdict::Inject => match delivery(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
+                Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, reason),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
             },
             Verdict::Skip(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
@@ -350,9 +351,19 @@ impl Decision {
     pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
         self.inject.retain(|other| other.name != policy.name);
         self.planned = None;
-        let is_kept = self.update.as_ref().is_some_and(|update| update.kept.contains(&policy.name));
-        let outcome = if policy.refuses() && !is_kept { Outcome::Rejected } else { Outcome::Failed };
+        let outcome = if policy.refuses() && !self.has_kept(&policy) { Outcome::Rejected } else { Outcome::Failed };
         self.rest.push(Left { policy, outcome, reason });
+    }
+
+    /// Rejects the object for `reason`, whatever the failure policy says; an update only if it takes away the marker.
+    fn refuse(&mut self, policy: &Arc<Policy>, reason: Reason) {
+        let outcome = if self.has_kept(policy) { Outcome::Failed } else { Outcome::Rejected };
+        self.rest.push(Left { policy: policy.clone(), outcome, reason });
+    }
+
+    /// Whether this is an update that leaves the marker of `policy`.
+    fn has_kept(&self, policy: &Policy) -> bool {
+        self.update.as_ref().is_some_and(|update| update.kept.contains(&policy.name))
     }
 
     /// The validations that the object did not pass before an update either: the policy, the code and the message. The
@@ -605,6 +616,12 @@ pub(crate) fn delivery<'a>(
     native_sidecars: bool,
 ) -> Result<Cow<'a, Template>, Reason> {
     let template = &policy.template;
+    let refused = |detail| Err(Reason { row: 8, code: Code::PodRefused, detail });
+    if policy.spec.host_network_pods == HostNetworkPods::Refuse
+        && let Some(field) = checks::shared_with_host(workload)
+    {
+        return refused(shared_with_host_refused(field));
+    }
     let is_wanted = match policy.spec.native_sidecars {
         NativeSidecars::Never => false,
         NativeSidecars::Always => true,
@@ -620,11 +637,27 @@ pub(crate) fn delivery<'a>(
             missing(Code::NativeSidecarsUnavailable, "`spec.nativeSidecars: Always` needs Kubernetes 1.29 or later")
         }
         (false, _, Jobs::Inject) => Ok(Cow::Borrowed(template)),
+        (false, _, Jobs::Refuse) => refused(job_refused()),
         (false, _, Jobs::Skip) => missing(
             Code::JobSkipped,
             "the pod ends by itself, which a plain sidecar would prevent; native sidecars need Kubernetes 1.29 or later",
         ),
     }
+}
+
+/// The message that a pod is refused for `field`, by which it uses the namespaces of its node.
+pub(crate) fn shared_with_host_refused(field: &str) -> String {
+    format!(
+        "the pod sets `{field}: true`, and `spec.hostNetworkPods` of the policy is `Refuse`: remove `{field}`, or run the \
+         workload where the policy does not match"
+    )
+}
+
+/// The message that a pod is refused because it ends by itself.
+pub(crate) fn job_refused() -> String {
+    "the pod ends by itself, as its `restartPolicy` is not `Always`; a plain sidecar would prevent that, and `spec.jobs` of the \
+     policy is `Refuse`: run it where the policy does not match, or upgrade to Kubernetes 1.29 or later for native sidecars"
+        .to_owned()
 }
 
 impl From<Conflict> for Reason {

@@ -179,6 +179,8 @@ codes! {
     117 InvalidOptOut "Use `\"true\"`, `\"false\"`, or names of policies, separated by commas.";
     /// The Initializer engine cannot change objects of that kind, as Jobs: another engine serves them.
     118 UnsupportedKind "See that the webhook engine can be used, or target pods instead.";
+    /// The policy matches, and refuses such pods instead of leaving them out: `hostNetworkPods: Refuse` or `jobs: Refuse`.
+    119 PodRefused "Change the field of the pod that the message names, or have the policy say `Skip` or `Inject`.";
 
     /// The workload uses a name of the template differently.
     200 NameConflict "Rename in the workload or in the template.";

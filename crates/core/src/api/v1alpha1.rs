@@ -145,7 +145,7 @@ pub struct SidecarPolicySpec {
     /// What happens to pods that end by themselves (of Jobs and CronJobs) where native sidecars are not to be had.
     ///
     /// `Skip` (default): they are left out, and `explain` says so. `Inject`: they get a plain container, which must end
-    /// by itself, or the Job never ends.
+    /// by itself, or the Job never ends. `Refuse`: their create is refused, as under `hostNetworkPods`.
     #[serde(default)]
     pub jobs: Jobs,
 
@@ -182,7 +182,10 @@ pub struct SidecarPolicySpec {
 
     /// Whether pods with `hostNetwork` or `hostPID` get the template; a sidecar would share the host's network there.
     ///
-    /// `Skip` (default): they do not. `Inject`: they do.
+    /// `Skip` (default): they do not, also under `failurePolicy: Fail`. `Inject`: they do. `Refuse`: the create of a
+    /// workload with such a pod is refused, as by a validation: also under `Ignore`, where the engine is reached, unless
+    /// the workload opts out and may. Stored workloads stay. An update that takes the sidecar away is refused, too, where
+    /// `targets[].operations` has `UPDATE`.
     #[serde(default)]
     pub host_network_pods: HostNetworkPods,
 
@@ -641,6 +644,8 @@ pub enum Jobs {
     Skip,
     /// They get a plain container.
     Inject,
+    /// Their create is refused.
+    Refuse,
 }
 
 /// Whether a policy acts.
@@ -681,6 +686,8 @@ pub enum HostNetworkPods {
     Skip,
     /// They get the template.
     Inject,
+    /// Their create is refused.
+    Refuse,
 }
 
 /// Which engine delivers.

@@ -164,17 +164,21 @@ fn terminating(workload: &Workload, _: &Site) -> Option<Reason> {
 }
 
 fn host_network(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
-    if policy.spec.host_network_pods == HostNetworkPods::Inject {
+    // Those that `Refuse` keeps out are refused later, because a workload that opts out is skipped.
+    if policy.spec.host_network_pods != HostNetworkPods::Skip {
         return None;
     }
     let used = shared_with_host(workload)?;
     reason(4, Code::HostNetwork, format!("the pod sets `{used}: true`"))
 }
 
+/// The fields by which a pod uses the namespaces of its node.
+pub(crate) const HOST_FIELDS: [&str; 2] = ["hostNetwork", "hostPID"];
+
 /// The field by which the pod uses the namespaces of its node.
-fn shared_with_host(workload: &Workload) -> Option<&'static str> {
+pub(crate) fn shared_with_host(workload: &Workload) -> Option<&'static str> {
     let spec = workload.pod_spec()?;
-    ["hostNetwork", "hostPID"].into_iter().find(|field| spec.get(*field).is_some_and(|on| on == true))
+    HOST_FIELDS.into_iter().find(|field| spec.get(*field).is_some_and(|on| on == true))
 }
 
 fn opted_out(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {

@@ -12,7 +12,9 @@ use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::rules::{self, Rules, Violation};
 use crate::api::trust::Trust;
-use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
+use crate::api::v1alpha1::{
+    FailurePolicy, HostNetworkPods, Jobs, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation,
+};
 use crate::capabilities::Capabilities;
 use crate::inject::marker::Marker;
 use crate::inject::presence::{Forms, presence, presence_of_items};
@@ -261,9 +263,17 @@ impl Policy {
         self.spec.failure_policy == FailurePolicy::Fail
     }
 
-    /// True if and only if the policy may reject creates: because an injection failed, or by its validations.
+    /// True if and only if the policy may reject creates: because an injection failed, by its validations, or because it
+    /// refuses some pods.
     pub fn judges(&self) -> bool {
-        self.refuses() || !self.validations.is_empty()
+        self.refuses() || !self.validations.is_empty() || self.refuses_pods()
+    }
+
+    /// True if and only if the policy rejects pods that it could leave out. Unlike failures, they are known without a doubt,
+    /// so they are rejected also under `Ignore`.
+    pub fn refuses_pods(&self) -> bool {
+        let refuses = self.spec.host_network_pods == HostNetworkPods::Refuse || self.spec.jobs == Jobs::Refuse;
+        self.injects() && refuses
     }
 
     /// True if and only if the policy cannot be served without native sidecars.

@@ -450,6 +450,7 @@ impl Review {
         };
         let Request { uid, resource, object, old_object, namespace: name, operation, dry_run, .. } = request;
         let is_update = operation == UPDATE;
+        let object = if is_update { object } else { created(object) };
         let workload = placed(Workload::new(kind, object).within(namespace), &name, call, is_update);
         let old = is_update.then(|| placed(workload.with_body(old_object), &name, call, is_update));
         let is_asked = |policy: &Policy| {
@@ -480,6 +481,15 @@ impl Review {
     fn kind<'a>(&self, policies: &'a Policies) -> Option<&'a Arc<Kind>> {
         kind(&self.request.resource, policies)
     }
+}
+
+/// `object` as an API server creates it: without a deletion time. Servers below 1.25 take it away only after the mutating
+/// calls, so otherwise it would keep every policy out of an object that then lives on.
+fn created(mut object: Value) -> Value {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("deletionTimestamp");
+    }
+    object
 }
 
 /// `workload`, which came without its namespace, as decisions need it.

@@ -66,7 +66,7 @@ impl<'a> Delivery<'a> {
                 .collect()
         };
         let ending = || match (site.native_sidecars, policy.spec.jobs) {
-            (false, Jobs::Skip) => None,
+            (false, Jobs::Skip | Jobs::Refuse) => None,
             (false, Jobs::Inject) => plain(),
             (true, _) => native(),
         };

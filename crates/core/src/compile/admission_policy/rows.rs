@@ -12,7 +12,7 @@ use super::variables::Variables;
 use crate::api::INJECT_KEY;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, Target};
 use crate::naming::PROBE;
-use crate::policy::checks::{MAX_SAID, NAME_LABEL};
+use crate::policy::checks::{HOST_FIELDS, MAX_SAID, NAME_LABEL};
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -122,13 +122,25 @@ impl Rows<'_> {
     /// Rows 4 and 5: true where the pod may be injected.
     pub(super) fn is_open(&self, policy: &Policy, variables: &mut Variables) -> Vec<Term> {
         let mut terms = Vec::new();
-        if policy.spec.host_network_pods == HostNetworkPods::Skip {
-            let spec = &self.access.spec;
-            terms.extend(["hostNetwork", "hostPID"].map(|field| match self.access.shape {
-                Shape::Typed => Term::Plain(format!("!has({spec}.{field})")),
-                Shape::Free => Term::Plain(format!("{spec}.?{field}.orValue(false) != true")),
-            }));
+        if policy.spec.host_network_pods != HostNetworkPods::Inject {
+            terms.extend(HOST_FIELDS.map(|field| Term::Plain(self.is_apart(field))));
         }
+        terms.extend(self.is_not_opted_out(policy, variables));
+        terms
+    }
+
+    /// The condition that the pod does not set `field`, one of [`HOST_FIELDS`].
+    pub(super) fn is_apart(&self, field: &str) -> String {
+        let spec = &self.access.spec;
+        match self.access.shape {
+            Shape::Typed => format!("!has({spec}.{field})"),
+            Shape::Free => format!("{spec}.?{field}.orValue(false) != true"),
+        }
+    }
+
+    /// Row 5.
+    pub(super) fn is_not_opted_out(&self, policy: &Policy, variables: &mut Variables) -> Vec<Term> {
+        let mut terms = Vec::new();
         if policy.spec.opt_out == OptOut::Allowed {
             let name = quoted(&policy.name);
             let refuses = |value: &str| {

@@ -13,10 +13,12 @@ use super::variables::Variables;
 use super::{API, Inexpressible, delivery};
 use crate::Unavailable;
 use crate::api::code::Code;
-use crate::api::v1alpha1::{Jobs, NativeSidecars};
+use crate::api::v1alpha1::{HostNetworkPods, Jobs, NativeSidecars};
 use crate::capabilities::Capabilities;
+use crate::decision::{job_refused, shared_with_host_refused};
 use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, namespaces, shared_name};
 use crate::outside::escaped;
+use crate::policy::checks::HOST_FIELDS;
 use crate::policy::{Demand, Policy, Site, scope};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -146,6 +148,7 @@ fn of_policy(
         let code = Code::SidecarMissing;
         validations.push(validation(&expression, &format!("{told}: {code}: it would be stored without the sidecar")));
     }
+    validations.extend(of_pods(policy, rows, site, told, variables)?);
     if !policy.validations.is_empty() {
         let selects = all(&rows.selects(policy, variables)?);
         let selects = variables.define("selects", &selects);
@@ -169,6 +172,43 @@ fn of_policy(
     Ok(validations)
 }
 
+/// The validations that refuse pods which the policy could leave out, one for each field of the pod.
+///
+/// # Errors
+/// As in [`Rows::selects`] and [`Rows::is_missing`].
+fn of_pods(
+    policy: &Policy,
+    rows: &Rows<'_>,
+    site: &Site,
+    told: &str,
+    variables: &mut Variables,
+) -> Result<Vec<Value>, Inexpressible> {
+    let mut refused: Vec<(String, String)> = Vec::new();
+    if policy.injects() && policy.spec.host_network_pods == HostNetworkPods::Refuse {
+        refused.extend(HOST_FIELDS.map(|field| (not(&rows.is_apart(field)), shared_with_host_refused(field))));
+    }
+    let is_for_jobs = policy.spec.native_sidecars == NativeSidecars::ForJobs && policy.spec.jobs == Jobs::Refuse;
+    if policy.injects() && is_for_jobs && is_delivered(policy, rows.access, site).is_some() {
+        refused.push((delivery::ends(rows.access), job_refused()));
+    }
+    if refused.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut terms = rows.is_not_opted_out(policy, variables);
+    terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
+    let meant = variables.define("meant", &every(terms));
+    let missing = every(vec![rows.is_missing(policy, variables)?]);
+    let update = rows.old.filter(|_| policy.acts_on_update(rows.kind)).map(|old| {
+        let [before, after] = [old, rows.access].map(|access| loss::marker_of(policy, access, variables));
+        format!("{before} != \"\" && {after} == \"\"")
+    });
+    let is_new = rows.by_operation(policy, update, false, &missing);
+    let refuse = |(is_set, why): (String, String)| {
+        validation(&format!("!({is_set} && {meant} && {is_new})"), &format!("{told}: {}: {why}", Code::PodRefused))
+    };
+    Ok(refused.into_iter().map(refuse).collect())
+}
+
 /// The condition that the pod gets the template in some form; none if every pod does.
 fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String> {
     let plain = policy.spec.native_sidecars == NativeSidecars::Never || policy.template.spec.containers.is_empty();
@@ -178,7 +218,7 @@ fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String>
     match (policy.spec.native_sidecars, policy.spec.jobs) {
         (NativeSidecars::Always, _) => Some("false".to_owned()),
         (_, Jobs::Inject) => None,
-        (_, Jobs::Skip) => Some(not(&delivery::ends(access))),
+        (_, Jobs::Skip | Jobs::Refuse) => Some(not(&delivery::ends(access))),
     }
 }
 
