@@ -88,7 +88,7 @@ async fn pods_that_could_be_left_out_are_refused(version: Version, engine: &str)
         let parts = ["SidecarPolicy `audit` refuses this", "SCP0119", &format!("`{field}: true`"), "hostNetworkPods"];
         let name = field.to_lowercase();
         is_refused(&world, "POST", PODS, &pod(&name, field, &json!(true)), &parts).await?;
-        let created = world.create(PODS, &pod(&name, field, &json!(false))).await?;
+        let created = world.create(PODS, &pod(&format!("{name}-off"), field, &json!(false))).await?;
         ensure!(containers(&created) == ["app", "audit"], "{field}: {:?}", containers(&created));
     }
     is_refused(&world, "POST", DEPLOYMENTS, &on_the_host("late"), &["SCP0119", "`hostNetwork: true`"]).await?;
