@@ -48,9 +48,8 @@ pub(super) struct RunOptions {
     /// How many policies are used, with at most 8 KiB of spec for each on average; later ones are not accepted
     #[arg(long, value_name = "N", env = "SCPOL_MAX_POLICIES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     max_policies: u16,
-    /// How many pairs of a policy and a namespace have series of their own in the metrics; all further ones count together, as namespace
-    /// `(others)`
-    #[arg(long, value_name = "N", env = "SCPOL_METRICS_NAMESPACES", default_value_t = METRICS_NAMESPACES)]
+    /// How many pairs of a policy and a namespace have series of their own in the metrics; further ones count together, as namespace `(others)`
+    #[arg(long, value_name = "N", env = "SCPOL_METRICS_NAMESPACES", default_value_t = METRICS_NAMESPACES, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     metrics_namespaces: u32,
     /// After how long everything that is watched is read anew, for events that never came (at least 1s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
