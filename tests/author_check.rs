@@ -33,11 +33,11 @@ const LABELS: &str = "  labels:\n    app.kubernetes.io/name: scpol\n    app.kube
 /// The policy that refuses a record of somebody else. It is a policy of its own, because the questions take all the cost that
 /// one may have.
 fn record_guard() -> String {
-    let (edited, variables) = (edited(Some(record::KEY)), record_variables());
+    let (edited, variables, key) = (edited(Some(record::KEY)), record_variables(), record::KEY);
     let message = record::text("{user}").replace("{user}", "\" + request.userInfo.username + \"");
     format!(
         "\
-# The third one refuses the annotation that records the author (../author-record), if it does not name the writer.
+# The third one refuses a new annotation that records the author (../author-record), if it does not name the writer.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -58,7 +58,9 @@ metadata:
     expression: >-
 {edited}
 {variables}  validations:
-  - expression: 'variables.recorded == \"\" || variables.recorded == variables.wanted'
+  - expression: >-
+      variables.recorded == \"\" || variables.recorded == variables.wanted ||
+      request.operation == \"UPDATE\" && variables.recorded == oldObject.metadata.?annotations[?\"{key}\"].orValue(\"\")
     messageExpression: '\"{message}\"'
     reason: Forbidden
 ---

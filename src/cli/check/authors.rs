@@ -4,11 +4,12 @@ use super::Subject;
 use super::report::Item;
 use crate::api::code::Code;
 use crate::api::is_dns_label;
+use crate::capabilities::registration;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::outside::shown;
-use crate::review::author::{Author, Question, Side};
+use crate::review::author::{Author, NAME, Question, Side};
 use crate::review::record;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -24,7 +25,29 @@ pub(super) async fn check(subject: &Subject<'_>) -> Vec<Item> {
     if subject.stored.is_empty() {
         return vec![Item::ok("authors", "there is no policy")];
     }
+    match is_recorded(subject).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let fix = format!("From Kubernetes 1.36 on, `{}` has the API server record authors.", record::SOURCE);
+            return vec![Item::unknown("authors", "the API server does not record who writes a policy").with_fix(fix)];
+        }
+        Err(error) => {
+            return vec![Item::unknown("authors", format!("cannot see whether authors are recorded: {error}"))];
+        }
+    }
     stream::iter(subject.stored).map(|policy| author(client, policy)).buffered(AT_ONCE).collect().await
+}
+
+/// Whether API servers write the record. Without that, anybody may have written it.
+async fn is_recorded(subject: &Subject<'_>) -> Result<bool, CallError> {
+    for plural in [registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS] {
+        let Some(resource) = subject.server().registration(plural) else { return Ok(false) };
+        let api = Api::<Object>::all_with(subject.client().clone(), &resource);
+        if call(api.get_opt(NAME)).await?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 async fn author(client: &Client, policy: &Object) -> Item {
@@ -33,11 +56,7 @@ async fn author(client: &Client, policy: &Object) -> Item {
     let author = match record::read(&value) {
         Ok(author) => author,
         Err(why) => {
-            let fix = format!(
-                "From Kubernetes 1.36 on, `{}` has the API server record authors. Then have somebody write the policy again.",
-                record::SOURCE
-            );
-            return Item::unknown(check, why).with_fix(fix);
+            return Item::unknown(check, why).with_fix("Have somebody write the policy again.");
         }
     };
     let name = shown(author.name());

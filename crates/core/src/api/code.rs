@@ -118,9 +118,9 @@ codes! {
     /// The author of a write to a policy with a `spec.priority` above 0, before or after the write, may not create pods in all namespaces. Such a
     /// policy goes before those of others.
     48 AuthorLacksPriorityRight "Leave `spec.priority` out, or have somebody write or delete it who may create pods everywhere.";
-    /// The annotation `scpol.dev/author` of a policy, which records who wrote it last, names somebody else than the writer: the author check
-    /// refuses the write. Where `config/author-record` is in effect, the server writes the annotation itself.
-    49 ForeignAuthorRecord "Leave the annotation `scpol.dev/author` out, or remove it with the same write.";
+    /// A write brings the annotation `scpol.dev/author` of a policy, which records who wrote it last, and names somebody else than the writer:
+    /// the author check refuses it. Where `config/author-record` is in effect, the server writes the annotation itself.
+    49 ForeignAuthorRecord "Leave the annotation `scpol.dev/author` out of what you send, also of a backup.";
     /// Two containers that come into one pod call a port by one name. A Service that names the port goes to the first of them.
     50 SharedPortName "Rename the port in one of them, or leave the sidecar behind the workload's containers (`spec.position.containers`).";
     /// An environment variable refers by `$(NAME)` to a later one: the kubelet does not expand the reference.

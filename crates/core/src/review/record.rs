@@ -2,8 +2,9 @@
 //!
 //! API servers store no user with an object, so without a record nobody can find out later whether the author of a stored policy
 //! still has the rights for it. On servers from 1.36 on, the MutatingAdmissionPolicy in `config/author-record` writes the record, and
-//! overwrites what a writer brings. On all servers, both forms of the author check refuse a record that is not the writer's own. So a
-//! record is believed where one of them is in effect, and no power follows from it: it is only shown.
+//! overwrites what a writer brings. On all servers, both forms of the author check refuse a new record that is not the writer's own,
+//! so that nobody has a false one ready for the day on which servers record. No power follows from a record: it is only shown, and only
+//! where servers record. Elsewhere an old record stays as it is, whoever edits the policy: tools that apply do not know it.
 
 use super::author::Author;
 use crate::outside::shown;
@@ -69,12 +70,12 @@ pub fn read(policy: &Value) -> Result<Author, &'static str> {
     }
 }
 
-/// Why the write of `new` over `old` by `author` is refused: it brings a record, and that is neither its own nor, if it `is_edit`, the one
-/// before. `old` is null for a create.
+/// Why the write of `new` over `old` by `author` is refused: it brings a record, and that is neither the one before nor, if it `is_edit`,
+/// its own. `old` is null for a create.
 pub fn refusal(author: &Author, new: &Value, old: &Value, is_edit: bool) -> Option<String> {
     let record = stored(new);
-    let is_true = record.is_empty() || if is_edit { record == of(author) } else { record == stored(old) };
-    (!is_true).then(|| text(&shown(author.name())))
+    let is_allowed = record.is_empty() || record == stored(old) || is_edit && record == of(author);
+    (!is_allowed).then(|| text(&shown(author.name())))
 }
 
 /// The message for the writer `user`.
@@ -133,7 +134,8 @@ mod tests {
             // An edit makes its writer the author.
             (&of_jo, &of_al, true, false),
             (&none, &of_al, true, false),
-            (&of_al, &of_al, true, true),
+            // Tools that apply leave it.
+            (&of_al, &of_al, true, false),
             // Everything else leaves the author.
             (&of_al, &of_al, false, false),
             (&of_jo, &of_al, false, true),
