@@ -183,8 +183,9 @@ async fn probe(world: &World, objects: &[Value]) -> Result<()> {
     .await
 }
 
-/// The seeds of the scenes of each kind; `SCENES=100..200` sets others.
-const SCENES: std::ops::Range<u64> = 0..10;
+/// The seeds of the scenes of each kind; `SCENES=100..200` sets others. The server compiles those of one kind at once, which takes
+/// both processors of a small machine.
+const SCENES: std::ops::Range<u64> = 0..5;
 /// The number of workloads per scene.
 const WORKLOADS: usize = 8;
 /// The kinds of the scenes: target, beginning of an object, and path of the pod.

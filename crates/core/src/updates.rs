@@ -507,13 +507,7 @@ fn an_update_gets_back_what_it_would_lose_and_nothing_else() {
         ("something else of an outdated one changes", &outdated, &edited(&outdated), "app:1 envoy:1 marked", ""),
         ("it is brought up to date", &outdated, &current, "app:1 envoy:2 marked", ""),
         ("it goes back to an earlier revision", &current, &outdated, "app:1 envoy:1 marked", ""),
-        (
-            "a marker of another revision excuses no loss",
-            &current,
-            &rehashed,
-            "app:1 envoy:2 marked",
-            "p0 injected SCP0002",
-        ),
+        ("a marker of another revision counts, as on a create", &current, &rehashed, "app:1 marked", ""),
         ("its image is edited", &current, &with(&current, CONTAINERS, stale.clone()), "app:1 envoy:0 marked", ""),
         ("it never had one", &bare, &edited(&bare), "app:1", ""),
         (
