@@ -30,6 +30,15 @@ fn file() -> String {
 
 const LABELS: &str = "  labels:\n    app.kubernetes.io/name: scpol\n    app.kubernetes.io/part-of: sidecar-policy\n";
 
+/// The writes that record an author.
+const WRITES: &str = "  matchConstraints:
+    resourceRules:
+    - apiGroups: [scpol.dev]
+      apiVersions: [\"*\"]
+      operations: [CREATE, UPDATE]
+      resources: [sidecarpolicies]
+";
+
 /// The policy that refuses a record of somebody else. It is a policy of its own, because the questions take all the cost that
 /// one may have.
 fn record_guard() -> String {
@@ -44,13 +53,7 @@ metadata:
   name: record.{NAME}
 {LABELS}spec:
   failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-    - apiGroups: [scpol.dev]
-      apiVersions: [\"*\"]
-      operations: [CREATE, UPDATE]
-      resources: [sidecarpolicies]
-  matchConditions:
+{WRITES}  matchConditions:
   - name: is-not-the-garbage-collector
     expression: 'request.userInfo.username != \"{GARBAGE_COLLECTOR}\"'
   variables:
@@ -90,13 +93,7 @@ metadata:
 {LABELS}spec:
   failurePolicy: Fail
   reinvocationPolicy: IfNeeded
-  matchConstraints:
-    resourceRules:
-    - apiGroups: [scpol.dev]
-      apiVersions: [\"*\"]
-      operations: [CREATE, UPDATE]
-      resources: [sidecarpolicies]
-  variables:
+{WRITES}  variables:
   # The garbage collector is no author.
   - name: edited
     expression: >-
