@@ -1,10 +1,10 @@
 //! The record of who wrote a policy last: the annotation [`KEY`]. Pure.
 //!
-//! API servers store no user with an object, so without a record nobody can find out later whether the author of a stored policy
-//! still has the rights for it. On servers from 1.36 on, the MutatingAdmissionPolicy in `config/author-record` writes the record, and
-//! overwrites what a writer brings. On all servers, both forms of the author check refuse a new record that is not the writer's own,
-//! so that nobody has a false one ready for the day on which servers record. No power follows from a record: it is only shown, and only
-//! where servers record. Elsewhere an old record stays as it is, whoever edits the policy: tools that apply do not know it.
+//! API servers do not store who wrote an object, so without a record nobody knows whether the author of a stored policy still has the
+//! rights for it. From 1.36 on, the MutatingAdmissionPolicy in `config/author-record` writes the record, and overwrites what a writer
+//! sends. Both forms of the author check refuse a new record that names somebody else, so that nobody can forge one before a server
+//! records. A record gives no power: it is only shown, and only where servers record. Elsewhere an edit may keep an old record,
+//! because tools that apply manifests do not know it.
 
 use super::author::Author;
 use crate::outside::shown;
