@@ -37,9 +37,9 @@ pub(super) async fn operator_of_many(cluster: &ControlPlane) -> Result<Operator>
     Ok(operator)
 }
 
-/// The memory with 100 000 workloads and 500 policies.
+/// The memory with 100 000 workloads and 1 000 policies.
 pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
-    let (estate, workloads) = (Estate { policies: scaled(500)?, resources: &["deployments"] }, scaled(100_000)?);
+    let (estate, workloads) = (Estate { policies: scaled(1_000)?, resources: &["deployments"] }, scaled(100_000)?);
     let world = world().await?;
     estate.found(&world).await?;
     let start = Instant::now();
@@ -68,11 +68,11 @@ pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// 10 000 creates as fast as 64 clients can, some of them large. Meanwhile one of 500 policies is edited twenty times a
+/// 10 000 creates as fast as 64 clients can, some of them large. Meanwhile one of 1 000 policies is edited twenty times a
 /// second.
 pub(super) async fn flood(figures: &mut Vec<Figure>) -> Result<()> {
     const CLIENTS: usize = 64;
-    let (estate, workloads) = (Estate { policies: scaled(500)?, resources: &["deployments"] }, scaled(10_000)?);
+    let (estate, workloads) = (Estate { policies: scaled(1_000)?, resources: &["deployments"] }, scaled(10_000)?);
     // All large ones come at once and in two namespaces, so that all clients and whole pages of lists have them.
     let is_large = |number: &usize| number % NAMESPACES < 2;
     let (large, small): (Vec<_>, Vec<_>) = (0..workloads).partition(is_large);
