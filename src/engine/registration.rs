@@ -10,7 +10,7 @@ use crate::api::{MANAGED_BY, MANAGER};
 use crate::capabilities::{Capabilities, registration as resources};
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
-use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, PROBE_UNSEEN, shared_name};
+use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, PROBE_REFUSE_IGNORING, PROBE_UNSEEN, refusal_of, shared_name};
 use crate::timing;
 use crate::workload::Kind;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
@@ -444,22 +444,24 @@ async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallErr
         return Ok(());
     }
     let Some(resource) = registrar.capabilities.resource(&registrar.kind) else { return Ok(()) };
-    let object = probing(&registrar.kind, &resource, Shows::Refuses);
     let since = Instant::now();
-    while since.elapsed() < registrar.timing.settling {
-        match trial::create(&registrar.client, &resource, &registrar.namespace, &object, Strictness::Lenient).await {
-            Err(error) if error.code() == 0 => return Err(error),
-            Err(_) => tokio::time::sleep(registrar.timing.probe_pause).await,
-            Ok(_) => return Ok(()),
+    for asks in [PROBE_REFUSE, PROBE_REFUSE_IGNORING] {
+        let object = probing(&registrar.kind, &resource, asks);
+        while since.elapsed() < registrar.timing.settling {
+            match trial::create(&registrar.client, &resource, &registrar.namespace, &object, Strictness::Lenient).await
+            {
+                Err(error) if error.code() == 0 => return Err(error),
+                Err(_) => tokio::time::sleep(registrar.timing.probe_pause).await,
+                Ok(_) => break,
+            }
         }
     }
     Ok(())
 }
 
-/// A probe: an object that asks whether a registration is in effect.
-fn probing(kind: &Kind, resource: &ApiResource, shows: Shows) -> Value {
+/// A probe: an object that asks whether a registration is in effect. `asks` is the value of its label [`PROBE`].
+fn probing(kind: &Kind, resource: &ApiResource, asks: &str) -> Value {
     let mut object = trial::sample(kind, resource);
-    let asks = if shows == Shows::Refuses { PROBE_REFUSE } else { "inject" };
     object["metadata"]["labels"][PROBE] = Value::from(asks);
     object
 }
@@ -480,6 +482,9 @@ pub fn covers(stored: &Value, wanted: &Value) -> bool {
         _ => stored == wanted,
     }
 }
+
+/// The label of a probe that no registration rejects.
+const PROBE_INJECT: &str = "inject";
 
 /// The effect of a registration on a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -515,14 +520,34 @@ async fn show(
     shows: Shows,
 ) -> Result<Option<Unverified>, Unavailable> {
     // A binding has no revision of its own, and what stands by has no effect on a probe.
-    let revision = match shows {
-        Shows::Injects => objects.iter().find_map(|object| engine.engine().revision_of(object)),
-        Shows::Refuses => objects.iter().find_map(|object| revision_of(object)),
-    };
-    let Some(revision) = revision else { return Ok(None) };
+    match shows {
+        Shows::Injects => match objects.iter().find_map(|object| engine.engine().revision_of(object)) {
+            Some(revision) => answers(registrar, engine, &revision, shows, PROBE_INJECT).await,
+            None => Ok(None),
+        },
+        Shows::Refuses => {
+            let mut unverified = None;
+            for object in objects {
+                let Some(revision) = revision_of(object) else { continue };
+                let doubt = answers(registrar, engine, &revision, shows, refusal_of(name_of(object))).await?;
+                unverified = unverified.or(doubt);
+            }
+            Ok(unverified)
+        }
+    }
+}
+
+/// Waits until a registration with the `revision` answers a probe that `asks` it. Returns why that cannot be verified.
+async fn answers(
+    registrar: &Registrar,
+    engine: EngineName,
+    revision: &str,
+    shows: Shows,
+    asks: &str,
+) -> Result<Option<Unverified>, Unavailable> {
     let since = Instant::now();
     loop {
-        match probe(registrar, engine, &revision, shows).await? {
+        match probe(registrar, engine, revision, shows, asks).await? {
             Seen::Yes => return Ok(None),
             Seen::CannotTell(message) if since.elapsed() >= registrar.timing.settling => {
                 return Ok(Some((Code::ProbeFailed, message)));
@@ -584,10 +609,16 @@ enum Seen {
     CannotTell(String),
 }
 
-async fn probe(registrar: &Registrar, engine: EngineName, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
+async fn probe(
+    registrar: &Registrar,
+    engine: EngineName,
+    revision: &str,
+    shows: Shows,
+    asks: &str,
+) -> Result<Seen, Unavailable> {
     let Registrar { client, capabilities, namespace, kind, timing } = registrar;
     let Some(resource) = capabilities.resource(kind) else { return Ok(Seen::NotYet(None)) };
-    let object = probing(kind, &resource, shows);
+    let object = probing(kind, &resource, asks);
     match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
         Ok(answer) => {
             let answers = answer["metadata"]["annotations"][PROBE].as_str().unwrap_or_default();

@@ -17,6 +17,7 @@ crate::tests![
     going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice,
     without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterwards,
     a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine,
+    what_is_told_to_be_in_force_judges_at_once_whatever_its_failure_policy,
     a_policy_that_must_can_end_in_every_way_and_no_create_is_refused,
 ];
 
@@ -370,6 +371,33 @@ async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> 
         within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
     }
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}
+
+/// A server has one registration for validations under `Fail`, and another one for those under `Ignore`. Each takes effect by
+/// itself.
+async fn what_is_told_to_be_in_force_judges_at_once_whatever_its_failure_policy() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let judging = |name: &str, failure_policy: &str| {
+        let expression = format!("object.metadata.name != '{name}'");
+        let validations = json!([{ "expression": expression, "message": format!("not {name}") }]);
+        json!({ "failurePolicy": failure_policy, "validations": validations })
+    };
+    world.policy("fail", judging("fail", "Fail")).await?;
+    world.policy("ignore", judging("ignore", "Ignore")).await?;
+    for name in ["fail", "ignore"] {
+        in_force(&world.cluster, name).await?;
+    }
+    // The registration that is not edited is in effect, and proves nothing about the other one.
+    for (policy, failure_policy) in [("ignore", "Ignore"), ("fail", "Fail")].repeat(5) {
+        let name = format!("{policy}-{}", fastrand::u32(..));
+        world.edit_policy(policy, judging(&name, failure_policy)).await?;
+        in_force(&world.cluster, policy).await?;
+        let answer = world.create(&format!("{DEPLOYMENTS}?dryRun=All"), &deployment(&name)).await;
+        let told = answer.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(told.contains(&format!("not {name}")), "`{name}`: {told}");
+    }
     Ok(())
 }
 

@@ -8,15 +8,24 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The key of a label and of an annotation. An object in the operator's namespace with the label asks whether a registration is
-/// in effect. The annotation is the answer: the revision. The label's value [`PROBE_REFUSE`] asks the rejecting registrations.
+/// in effect. The annotation is the answer: the revision. The label's value [`PROBE_REFUSE`] or [`PROBE_REFUSE_IGNORING`] asks a
+/// rejecting registration.
 pub const PROBE: &str = "scpol.dev/probe";
 /// The value of the label [`PROBE`] on an object that must be rejected.
 pub const PROBE_REFUSE: &str = "refuse";
+/// The same for the registration with the suffix [`IGNORING`]. A server names only one of those that reject an object, so each
+/// has a question of its own.
+pub const PROBE_REFUSE_IGNORING: &str = "refuse-ignore";
 /// The answer of a replica that has not seen the revision yet.
 pub const PROBE_UNSEEN: &str = "unseen";
 /// The suffix of a second registration beside the first. It lets workloads pass if it cannot decide.
 pub const IGNORING: &str = "-ignore";
 const BEGINNING: &str = "scpol-";
+
+/// The value of the label [`PROBE`] by which the rejecting registration `name` is asked.
+pub fn refusal_of(name: &str) -> &'static str {
+    if name.ends_with(IGNORING) { PROBE_REFUSE_IGNORING } else { PROBE_REFUSE }
+}
 
 /// The name of the shared registration of all policies on `kind`.
 pub fn shared_name(kind: &Kind) -> String {

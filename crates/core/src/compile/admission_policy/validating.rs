@@ -16,7 +16,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{HostNetworkPods, Jobs, NativeSidecars};
 use crate::capabilities::Capabilities;
 use crate::decision::{job_refused, shared_with_host_refused};
-use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, namespaces, shared_name};
+use crate::naming::{IGNORING, PROBE, namespaces, refusal_of, shared_name};
 use crate::outside::escaped;
 use crate::policy::checks::HOST_FIELDS;
 use crate::policy::{Demand, Policy, Site, scope};
@@ -46,7 +46,10 @@ pub fn validating(
         if policies.is_empty() {
             continue;
         }
-        let spec = spec(kind, &policies, &injecting, failure_policy, cluster, site)?;
+        let mut spec = spec(kind, &policies, &injecting, failure_policy, cluster, site)?;
+        if let Some(validations) = spec["validations"].as_array_mut() {
+            validations.insert(0, probe(site, &name));
+        }
         let policy = registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec);
         fits(&policy, policies[0])?;
         objects.push(policy);
@@ -66,7 +69,7 @@ fn spec(
     site: &Site,
 ) -> Result<Value, Unavailable> {
     let mut variables = Variables::default();
-    let mut validations = vec![probe(site)];
+    let mut validations = Vec::new();
     let is_updating = act_on_updates(policies, kind);
     let access = Access::of(kind, &mut Variables::default());
     let probing = rows::is_own(site);
@@ -115,10 +118,11 @@ fn spec(
 }
 
 /// The validation that shows a probe that these policies are in effect.
-fn probe(site: &Site) -> Value {
+/// The validation that rejects a probe which asks the registration `name`.
+fn probe(site: &Site, name: &str) -> Value {
     let label = format!("object.metadata.?labels[?{}].orValue(\"\")", quoted(PROBE));
     let own = rows::is_own(site);
-    let mut probe = validation(&not(&format!("{own} && {label} == {}", quoted(PROBE_REFUSE))), "refused as asked");
+    let mut probe = validation(&not(&format!("{own} && {label} == {}", quoted(refusal_of(name)))), "refused as asked");
     probe["messageExpression"] = json!("\"refused as asked, revision \" + variables.revision");
     probe
 }
