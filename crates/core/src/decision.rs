@@ -7,9 +7,10 @@
 
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
-use crate::api::v1alpha1::{HostNetworkPods, Jobs, Mode, NativeSidecars};
+use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::inject::{self, Conflict, Loss, Presence, Template};
 use crate::policy::checks::{self, Common};
+use crate::policy::refused::Refused;
 use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, dialect, scope};
 use crate::ranking::{self, Standing};
 use crate::workload::Workload;
@@ -284,7 +285,7 @@ impl Decision {
         match verdict {
             Verdict::Inject => match delivery(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
-                Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, reason),
+                Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, workload, reason),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
             },
             Verdict::Skip(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
@@ -355,9 +356,16 @@ impl Decision {
         self.rest.push(Left { policy, outcome, reason });
     }
 
-    /// Rejects the object for `reason`, whatever the failure policy says; an update only if it takes away the marker.
-    fn refuse(&mut self, policy: &Arc<Policy>, reason: Reason) {
-        let outcome = if self.has_kept(policy) { Outcome::Failed } else { Outcome::Rejected };
+    /// Rejects `workload`, which `policy` refuses for `reason`, whatever the failure policy says. An update is rejected only
+    /// if it takes away the marker, and if the pod newly has what the policy refuses.
+    fn refuse(&mut self, policy: &Arc<Policy>, workload: &Workload, reason: Reason) {
+        let before = self.update.as_ref().map(|update| policy.view(&update.stored));
+        let is_new = |refused: &Refused| before.as_ref().is_none_or(|before| !refused.is_in(before));
+        let refused = policy.refused(self.native_sidecars).find(|refused| refused.is_in(workload) && is_new(refused));
+        let (outcome, reason) = match refused.filter(|_| !self.has_kept(policy)) {
+            Some(refused) => (Outcome::Rejected, refused.reason()),
+            None => (Outcome::Failed, reason),
+        };
         self.rest.push(Left { policy: policy.clone(), outcome, reason });
     }
 
@@ -616,11 +624,8 @@ pub(crate) fn delivery<'a>(
     native_sidecars: bool,
 ) -> Result<Cow<'a, Template>, Reason> {
     let template = &policy.template;
-    let refused = |detail| Err(Reason { row: 8, code: Code::PodRefused, detail });
-    if policy.spec.host_network_pods == HostNetworkPods::Refuse
-        && let Some(field) = checks::shared_with_host(workload)
-    {
-        return refused(shared_with_host_refused(field));
+    if let Some(refused) = policy.refused(native_sidecars).find(|refused| refused.is_in(workload)) {
+        return Err(refused.reason());
     }
     let is_wanted = match policy.spec.native_sidecars {
         NativeSidecars::Never => false,
@@ -637,27 +642,12 @@ pub(crate) fn delivery<'a>(
             missing(Code::NativeSidecarsUnavailable, "`spec.nativeSidecars: Always` needs Kubernetes 1.29 or later")
         }
         (false, _, Jobs::Inject) => Ok(Cow::Borrowed(template)),
-        (false, _, Jobs::Refuse) => refused(job_refused()),
-        (false, _, Jobs::Skip) => missing(
+        // `Refuse` has been decided before.
+        (false, _, Jobs::Skip | Jobs::Refuse) => missing(
             Code::JobSkipped,
             "the pod ends by itself, which a plain sidecar would prevent; native sidecars need Kubernetes 1.29 or later",
         ),
     }
-}
-
-/// The message that a pod is refused for `field`, by which it uses the namespaces of its node.
-pub(crate) fn shared_with_host_refused(field: &str) -> String {
-    format!(
-        "the pod sets `{field}: true`, and `spec.hostNetworkPods` of the policy is `Refuse`: remove `{field}`, or run the \
-         workload where the policy does not match"
-    )
-}
-
-/// The message that a pod is refused because it ends by itself.
-pub(crate) fn job_refused() -> String {
-    "the pod ends by itself, as its `restartPolicy` is not `Always`; a plain sidecar would prevent that, and `spec.jobs` of the \
-     policy is `Refuse`: run it where the policy does not match, or upgrade to Kubernetes 1.29 or later for native sidecars"
-        .to_owned()
 }
 
 impl From<Conflict> for Reason {

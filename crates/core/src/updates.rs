@@ -78,7 +78,7 @@ struct Answered {
     message: String,
 }
 
-fn by_webhook(policies: &[Arc<Policy>], request: &Request<'_>) -> Answered {
+fn by_webhook(policies: &[Arc<Policy>], request: &Request<'_>, site: &Site) -> Answered {
     let policies = Policies::new(policies.iter().cloned());
     let (mut stored, mut told, mut warnings) = (request.new.clone(), Vec::new(), Vec::new());
     let mut ask = |call: Call, object: &Value| {
@@ -89,7 +89,7 @@ fn by_webhook(policies: &[Arc<Policy>], request: &Request<'_>) -> Answered {
             },
         });
         let review = Review::parse(review.to_string().as_bytes()).unwrap();
-        let answer = review.answer(call, None, &policies, None, &site(), Some(Arc::new(namespace())));
+        let answer = review.answer(call, None, &policies, None, site, Some(Arc::new(namespace())));
         let line = |told: Told<'_>| format!("{} {} {}", told.policy.name, told.outcome.label(), told.code);
         told.extend(answer.decided.iter().flat_map(|decided| decided.told().into_iter().map(line).collect::<Vec<_>>()));
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
@@ -308,8 +308,8 @@ fn values(policies: &[Arc<Policy>]) -> Vec<Value> {
     items.chain([json!([]), json!({})]).collect()
 }
 
-fn by_server(policies: &[Arc<Policy>], request: &Request<'_>) -> Effect {
-    let objects = render(&request.kind, policies, &Capabilities::default(), &site()).unwrap();
+fn by_server(policies: &[Arc<Policy>], request: &Request<'_>, site: &Site) -> Effect {
+    let objects = render(&request.kind, policies, &Capabilities::default(), site).unwrap();
     let of = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
     let mut stored = request.new.clone();
     let evaluator = |spec, stored: &Value| Evaluator::new(spec, request, stored);
@@ -336,9 +336,13 @@ fn by_server(policies: &[Arc<Policy>], request: &Request<'_>) -> Effect {
 
 /// The answer of the webhook, which must be that of the server.
 fn answered(specs: &[Value], old: &Value, new: &Value) -> Answered {
+    answered_at(specs, old, new, &site())
+}
+
+fn answered_at(specs: &[Value], old: &Value, new: &Value, site: &Site) -> Answered {
     let (policies, request) = (policies(specs), Request::of(old, new));
-    let answered = by_webhook(&policies, &request);
-    let by_server = by_server(&policies, &request);
+    let answered = by_webhook(&policies, &request, site);
+    let by_server = by_server(&policies, &request, site);
     assert_eq!(by_server.refused, answered.effect.refused, "{} {}", json!(specs), answered.message);
     assert_eq!(by_server.stored, answered.effect.stored, "{}", json!(specs));
     answered
@@ -638,8 +642,8 @@ fn while_a_rollout_goes_in_steps_a_create_and_an_update_get_the_content_of_their
         for stored in [Value::Null, before] {
             let posted = deployment();
             let request = Request::of(&stored, &posted);
-            let by_webhook = by_webhook(&split, &request).effect;
-            assert_eq!(by_webhook, by_server(&split, &request), "{image}");
+            let by_webhook = by_webhook(&split, &request, &site()).effect;
+            assert_eq!(by_webhook, by_server(&split, &request, &site()), "{image}");
             let containers = by_webhook.stored["spec"]["template"]["spec"]["containers"].as_array().unwrap();
             let images: Vec<&Value> = containers.iter().map(|container| &container["image"]).collect();
             assert!(images.contains(&&json!(image)) && !by_webhook.refused, "{images:?}, not {image}");
@@ -660,7 +664,7 @@ fn notes_of_a_client_are_no_notes() {
     for grace in [0, 1, 2, 3] {
         let mut new = with(&deployment(), "/spec/replicas", json!(2));
         new["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-        let by_server = by_server(&policies(&specs), &Request::of(&old, &new));
+        let by_server = by_server(&policies(&specs), &Request::of(&old, &new), &site());
         assert_eq!(told(&by_server.stored), "app:1", "{grace}");
     }
 }
@@ -793,6 +797,53 @@ fn fail_refuses_an_update_that_loses_the_sidecar_for_good() {
         assert_eq!(answered.told.join(" "), expected, "{what}");
         assert_eq!(answered.effect.refused, expected == refused, "{what}");
         assert_eq!(answered.warnings.len(), usize::from(expected.contains("failed")), "{what}");
+    }
+}
+
+/// Each pair of an old and a new object, with and without each of two fields for which the policy refuses pods.
+#[test]
+fn an_update_is_refused_for_fields_that_the_old_object_did_not_set() {
+    let [network, pid, ending] =
+        [("hostNetwork", json!(true)), ("hostPID", json!(true)), ("restartPolicy", json!("Never"))];
+    // Without native sidecars, because with them pods that end by themselves are served.
+    let site = Site { native_sidecars: false, ..site() };
+    // The pods of a Deployment never end by themselves.
+    for (group, resource, kind, fields) in [
+        ("apps", "deployments", "Deployment", [network, pid.clone()]),
+        ("example.org", "rollouts", "Rollout", [pid, ending]),
+    ] {
+        let targets = json!([{ "group": group, "resource": resource, "operations": ["CREATE", "UPDATE"] }]);
+        let [injecting, refusing] = ["Inject", "Refuse"].map(|setting| {
+            json!({ "template": template("envoy:1"), "hostNetworkPods": setting, "jobs": setting, "targets": targets })
+        });
+        let bare = with(&deployment(), "/kind", json!(kind));
+        let injected = answered_at(from_ref(&injecting), &Value::Null, &bare, &site).effect.stored;
+        assert_eq!(told(&injected), "app:1 envoy:1 marked");
+        let has = |form: usize| move |field: &usize| form >> field & 1 == 1;
+        let of = |object: &Value, form: usize| {
+            let set = (0..fields.len()).filter(has(form)).map(|field| &fields[field]);
+            set.fold(object.clone(), |object, (field, value)| {
+                with(&object, &format!("/spec/template/spec/{field}"), value.clone())
+            })
+        };
+        for (before, after) in (0..4).flat_map(|before| (0..4).map(move |after| (before, after))) {
+            let old = of(&injected, before);
+            let lost = answered_at(from_ref(&refusing), &old, &of(&bare, after), &site);
+            let newly = (0..fields.len()).find(has(after & !before)).map(|field| fields[field].0);
+            let expected = match newly {
+                Some(_) => "p0 rejected SCP0119",
+                None if after != 0 => "p0 failed SCP0119",
+                None => "p0 injected SCP0002",
+            };
+            let what = format!("{kind} {before:02b} {after:02b}: {}", lost.message);
+            assert_eq!(lost.told.join(" "), expected, "{what}");
+            assert_eq!(lost.effect.refused, newly.is_some(), "{what}");
+            assert_eq!(lost.warnings.len(), usize::from(expected.contains("failed")), "{what}");
+            assert!(newly.is_none_or(|field| lost.message.contains(&format!("`{field}"))), "{what}");
+        }
+        // An update that keeps the marker.
+        let kept = answered_at(from_ref(&refusing), &injected, &of(&injected, 3), &site);
+        assert_eq!((kept.effect.refused, kept.told.len()), (false, 0), "{kind}");
     }
 }
 

@@ -5,7 +5,8 @@ use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject;
-use crate::policy::checks::{odd_values, shared_with_host};
+use crate::policy::checks::odd_values;
+use crate::policy::refused::Refused;
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 
@@ -88,8 +89,10 @@ fn field(left: &Left, workload: &Workload) -> String {
         Code::NamespaceUnreadable if left.policy.spec.namespace_selector.is_some() => "spec.namespaceSelector",
         Code::NamespaceUnreadable => "spec.matchConditions",
         Code::ValidationFailed => "spec.validations",
-        Code::PodRefused if shared_with_host(&left.policy.view(workload)).is_some() => "spec.hostNetworkPods",
-        Code::PodRefused => "spec.jobs",
+        Code::PodRefused => {
+            let view = left.policy.view(workload);
+            left.policy.refused(false).find(|refused| refused.is_in(&view)).map_or("spec.jobs", Refused::setting)
+        }
         Code::ExpressionFailed if left.reason.row == SELECTION => "spec.matchConditions",
         Code::ExpressionFailed => "spec.validations",
         _ => "spec.template",

@@ -177,8 +177,12 @@ pub(crate) const HOST_FIELDS: [&str; 2] = ["hostNetwork", "hostPID"];
 
 /// The field by which the pod uses the namespaces of its node.
 pub(crate) fn shared_with_host(workload: &Workload) -> Option<&'static str> {
-    let spec = workload.pod_spec()?;
-    HOST_FIELDS.into_iter().find(|field| spec.get(*field).is_some_and(|on| on == true))
+    HOST_FIELDS.into_iter().find(|field| uses_host(workload, field))
+}
+
+/// Whether the pod sets `field`, one of [`HOST_FIELDS`].
+pub(crate) fn uses_host(workload: &Workload, field: &str) -> bool {
+    workload.pod_spec().and_then(|spec| spec.get(field)).is_some_and(|on| on == true)
 }
 
 fn opted_out(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {

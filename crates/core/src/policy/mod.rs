@@ -4,6 +4,7 @@
 //! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
 
 pub mod checks;
+pub(crate) mod refused;
 pub(crate) mod scope;
 mod split;
 mod versioned;
@@ -12,9 +13,7 @@ use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::rules::{self, Rules, Violation};
 use crate::api::trust::Trust;
-use crate::api::v1alpha1::{
-    FailurePolicy, HostNetworkPods, Jobs, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation,
-};
+use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::capabilities::Capabilities;
 use crate::inject::marker::Marker;
 use crate::inject::presence::{Forms, presence, presence_of_items};
@@ -272,8 +271,7 @@ impl Policy {
     /// True if and only if the policy rejects pods that it could leave out. Unlike failures, they are known without a doubt,
     /// so they are rejected also under `Ignore`.
     pub fn refuses_pods(&self) -> bool {
-        let refuses = self.spec.host_network_pods == HostNetworkPods::Refuse || self.spec.jobs == Jobs::Refuse;
-        self.injects() && refuses
+        self.refused(false).next().is_some()
     }
 
     /// True if and only if the policy cannot be served without native sidecars.

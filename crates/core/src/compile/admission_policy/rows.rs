@@ -2,17 +2,17 @@
 //!
 //! Only the users' own expressions can fail at run time.
 
-use super::Inexpressible;
 use super::access::{Access, Shape};
 use super::cel::{all, any, list, matches_one, not, optional, quoted};
-use super::expressions;
 use super::loss::{self, UPDATE};
 use super::presence;
 use super::variables::Variables;
+use super::{Inexpressible, delivery, expressions};
 use crate::api::INJECT_KEY;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, Target};
 use crate::naming::PROBE;
 use crate::policy::checks::{HOST_FIELDS, MAX_SAID, NAME_LABEL};
+use crate::policy::refused::Refused;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -228,6 +228,21 @@ impl Rows<'_> {
         let lost = loss::is_lost(policy, old, self.access, variables);
         let acts = self.version(policy, Target::acts_on_update);
         Some(all(&[acts.unwrap_or_else(|| "true".to_owned()), lost]))
+    }
+
+    /// The condition that an update takes away the marker of `policy`; none if the policy does not act on updates.
+    pub(super) fn loses_marker(&self, policy: &Policy, variables: &mut Variables) -> Option<String> {
+        let old = self.old.filter(|_| policy.acts_on_update(self.kind))?;
+        let [before, after] = [old, self.access].map(|access| loss::marker_of(policy, access, variables));
+        Some(format!("{before} != \"\" && {after} == \"\""))
+    }
+
+    /// The condition that the pod has the property `refused`.
+    pub(super) fn has(&self, refused: Refused) -> String {
+        match refused {
+            Refused::OnHost(field) => not(&self.is_apart(field)),
+            Refused::Ending => delivery::ends(self.access),
+        }
     }
 
     /// `create` for a create, and `update` for an update on which `policy` acts. The value is `otherwise` for other

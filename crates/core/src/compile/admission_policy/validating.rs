@@ -13,12 +13,11 @@ use super::variables::Variables;
 use super::{API, Inexpressible, delivery};
 use crate::Unavailable;
 use crate::api::code::Code;
-use crate::api::v1alpha1::{HostNetworkPods, Jobs, NativeSidecars};
+use crate::api::v1alpha1::{Jobs, NativeSidecars};
 use crate::capabilities::Capabilities;
-use crate::decision::{job_refused, shared_with_host_refused};
 use crate::naming::{IGNORING, PROBE, namespaces, refusal_of, shared_name};
 use crate::outside::escaped;
-use crate::policy::checks::HOST_FIELDS;
+use crate::policy::refused::Refused;
 use crate::policy::{Demand, Policy, Site, scope};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -144,10 +143,8 @@ fn of_policy(
         terms.extend(is_delivered(policy, rows.access, site));
         let wanted = variables.define("wanted", &all(&terms));
         let create = format!("!{wanted} || {}", not(&every(vec![rows.is_missing(policy, variables)?])));
-        let update = rows.old.filter(|_| policy.acts_on_update(rows.kind)).map(|old| {
-            let [before, after] = [old, rows.access].map(|access| loss::marker_of(policy, access, variables));
-            format!("{before} == \"\" || {after} != \"\" || !{wanted}")
-        });
+        let lost = rows.loses_marker(policy, variables);
+        let update = lost.map(|lost| format!("!({lost} && {wanted})"));
         let expression = rows.by_operation(policy, update, true, &create);
         let code = Code::SidecarMissing;
         validations.push(validation(&expression, &format!("{told}: {code}: it would be stored without the sidecar")));
@@ -176,7 +173,7 @@ fn of_policy(
     Ok(validations)
 }
 
-/// The validations that refuse pods which the policy could leave out, one for each field of the pod.
+/// The validations that refuse pods which the policy could leave out, one for each property of the pod.
 ///
 /// # Errors
 /// As in [`Rows::selects`] and [`Rows::is_missing`].
@@ -187,14 +184,7 @@ fn of_pods(
     told: &str,
     variables: &mut Variables,
 ) -> Result<Vec<Value>, Inexpressible> {
-    let mut refused: Vec<(String, String)> = Vec::new();
-    if policy.injects() && policy.spec.host_network_pods == HostNetworkPods::Refuse {
-        refused.extend(HOST_FIELDS.map(|field| (not(&rows.is_apart(field)), shared_with_host_refused(field))));
-    }
-    let is_for_jobs = policy.spec.native_sidecars == NativeSidecars::ForJobs && policy.spec.jobs == Jobs::Refuse;
-    if policy.injects() && is_for_jobs && is_delivered(policy, rows.access, site).is_some() {
-        refused.push((delivery::ends(rows.access), job_refused()));
-    }
+    let refused: Vec<Refused> = policy.refused(site.native_sidecars).collect();
     if refused.is_empty() {
         return Ok(Vec::new());
     }
@@ -202,13 +192,16 @@ fn of_pods(
     terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
     let meant = variables.define("meant", &every(terms));
     let missing = every(vec![rows.is_missing(policy, variables)?]);
-    let update = rows.old.filter(|_| policy.acts_on_update(rows.kind)).map(|old| {
-        let [before, after] = [old, rows.access].map(|access| loss::marker_of(policy, access, variables));
-        format!("{before} != \"\" && {after} == \"\"")
-    });
-    let is_new = rows.by_operation(policy, update, false, &missing);
-    let refuse = |(is_set, why): (String, String)| {
-        validation(&format!("!({is_set} && {meant} && {is_new})"), &format!("{told}: {}: {why}", Code::PodRefused))
+    let lost = rows.loses_marker(policy, variables);
+    let refuse = |refused: Refused| {
+        // An update is refused only for what the old object did not have.
+        let update = lost.as_ref().zip(rows.old).map(|(lost, old)| {
+            let had = Rows { access: old, ..*rows }.has(refused);
+            format!("{lost} && !({had})")
+        });
+        let (has, is_new) = (rows.has(refused), rows.by_operation(policy, update, false, &missing));
+        let message = format!("{told}: {}: {}", Code::PodRefused, refused.message());
+        validation(&format!("!({has} && {meant} && {is_new})"), &message)
     };
     Ok(refused.into_iter().map(refuse).collect())
 }
