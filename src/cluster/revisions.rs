@@ -91,17 +91,25 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What the revisions have `recorded` about the last command of each kind.
-    pub fn latest(recorded: impl Iterator<Item = Self> + Clone) -> Self {
-        let of = |seen: Vec<Seen>| {
-            let last = seen.iter().max_by_key(|seen| seen.at)?.asked;
-            seen.into_iter().filter(|seen| seen.asked == last).min_by_key(|seen| seen.at)
-        };
+    /// What is recorded about the commands that count now, of which the revisions have `recorded`: what they say about other
+    /// commands is not kept.
+    pub fn of(commands: Commands, recorded: impl Iterator<Item = Self> + Clone, now: Timestamp) -> Self {
+        // Creation times are in whole seconds, and what was created in this one is not made anew twice.
+        let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Self {
-            restarted: of(recorded.clone().filter_map(|ahead| ahead.restarted).collect()),
-            resumed: of(recorded.filter_map(|ahead| ahead.resumed).collect()),
+            restarted: Seen::of(commands.restarted, recorded.clone().filter_map(|ahead| ahead.restarted), second),
+            resumed: Seen::of(commands.resumed, recorded.filter_map(|ahead| ahead.resumed), now),
         }
     }
+}
+
+/// The times of the last command of each kind, as the policy has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commands {
+    /// Of `scpol rollout restart`.
+    pub restarted: Option<Timestamp>,
+    /// Of `scpol rollout resume`.
+    pub resumed: Option<Timestamp>,
 }
 
 /// A time that was ahead of the leader's clock.
@@ -445,12 +453,20 @@ mod tests {
         assert_eq!(of(700, &[seen(600, 5)], 6), Some(6), "it is another command");
         assert_eq!(of(600, &[seen(600, 9), seen(600, 5)], 10), Some(5), "the first counts");
         assert_eq!(of(600, &[seen(600, 300)], 10), Some(10), "the clock of that leader was fast, too");
-        let latest = |recorded: &[Seen]| {
-            let recorded = recorded.iter().map(|seen| Ahead { restarted: Some(*seen), resumed: None });
-            Ahead::latest(recorded).restarted
+        // The last command counts, whatever is recorded about others: the clock of a leader may have been fast, too.
+        let kept = |asked: Option<i64>, recorded: &[Seen]| {
+            let recorded = recorded.iter().map(|seen| Ahead { restarted: Some(*seen), resumed: Some(*seen) });
+            let commands = Commands { restarted: asked.map(at), resumed: asked.map(at) };
+            let Ahead { restarted, resumed } = Ahead::of(commands, recorded, at(40));
+            assert_eq!(restarted, resumed);
+            restarted
         };
-        assert_eq!(latest(&[]), None);
-        assert_eq!(latest(&[seen(600, 5), seen(700, 30), seen(700, 20), seen(900, 3)]), Some(seen(700, 20)));
+        let recorded = [seen(600, 5), seen(700, 30), seen(700, 20), seen(900, 9000)];
+        assert_eq!(kept(Some(700), &recorded), Some(seen(700, 20)));
+        assert_eq!(kept(Some(600), &recorded), Some(seen(600, 5)));
+        assert_eq!(kept(Some(800), &recorded), Some(seen(800, 40)), "it is a new command");
+        assert_eq!(kept(Some(30), &recorded), None, "it was never ahead");
+        assert_eq!((kept(None, &recorded), kept(Some(700), &[])), (None, Some(seen(700, 40))));
         let ahead = Ahead { restarted: Some(seen(600, 5)), resumed: None };
         let mut stored = object(1, "x:1", None, None);
         stored["metadata"]["annotations"] = ahead_annotation(&ahead);

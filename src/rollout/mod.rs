@@ -27,7 +27,7 @@ use crate::api::v1alpha1::{OnFailure, RollingUpdate};
 use crate::cluster::client::CallError;
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::policies::Stored;
-use crate::cluster::revisions::{self, Ahead, Seen};
+use crate::cluster::revisions::{self, Ahead, Commands, Seen};
 use crate::engine::registration::may;
 use crate::metrics::RolloutWrite;
 use crate::policy::{Policy, Site, checks};
@@ -230,7 +230,7 @@ impl Roller<'_> {
         if let Some(known) = self.policies.get_mut(&policy.name) {
             known.state.looked_at = Some(hash.to_owned());
         }
-        match self.record(policy, hash).await {
+        match self.record(policy, stored, hash).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(message) => return self.conclude(policy, None, Progress::Halted(message)),
@@ -261,7 +261,7 @@ impl Roller<'_> {
     ///
     /// # Errors
     /// Why it cannot be stored.
-    async fn record(&mut self, policy: &Policy, hash: &str) -> Result<bool, String> {
+    async fn record(&mut self, policy: &Policy, stored: &Stored, hash: &str) -> Result<bool, String> {
         if self.are_read && self.revisions.has(&policy.name, hash) {
             return Ok(true);
         }
@@ -282,7 +282,7 @@ impl Roller<'_> {
             }
             return refused();
         }
-        match self.store(policy, hash).await {
+        match self.store(policy, stored, hash).await {
             Ok(()) => Ok(true),
             Err(error) => {
                 match self.policies.get_mut(&policy.name).filter(|_| self.are_read) {
@@ -295,14 +295,14 @@ impl Roller<'_> {
         }
     }
 
-    async fn store(&mut self, policy: &Policy, hash: &str) -> Result<(), CallError> {
+    async fn store(&mut self, policy: &Policy, stored: &Stored, hash: &str) -> Result<(), CallError> {
         if !self.are_read {
             self.revisions.read().await?;
             self.are_read = true;
             self.tell_foreign();
         }
         if !self.revisions.has(&policy.name, hash) {
-            self.revisions.store(policy, Timestamp::now()).await?;
+            self.revisions.store(policy, commands(stored), Timestamp::now()).await?;
         }
         let current = self.revisions.current(&policy.name).map(|current| current.revision.hash.clone());
         // Steps go on from this one.
@@ -485,11 +485,7 @@ impl Roller<'_> {
         stored: &Stored,
         now: Timestamp,
     ) -> Result<(Option<Timestamp>, Option<Timestamp>), CallError> {
-        let known = self.revisions.of(name).iter().map(|stored| stored.ahead);
-        let ahead = Ahead {
-            restarted: Seen::of(stored.restarted, known.clone().filter_map(|ahead| ahead.restarted), whole_second(now)),
-            resumed: Seen::of(stored.resumed, known.filter_map(|ahead| ahead.resumed), now),
-        };
+        let ahead = Ahead::of(commands(stored), self.revisions.of(name).iter().map(|stored| stored.ahead), now);
         let update = self.policies.get(name).map(|known| known.update.clone()).unwrap_or_default();
         if self.revisions.get(name, &update).is_some_and(|revision| revision.ahead != ahead) {
             self.revisions.note_ahead(name, &update, &ahead).await?;
@@ -751,9 +747,9 @@ fn told(look: &Look) -> String {
     format!("{} of {} workloads have this revision, {} of them are ready{left}", look.updated, look.matched, look.ready)
 }
 
-/// The beginning of the second: creation times are in whole seconds, and what was created in this one is not made anew twice.
-fn whole_second(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
+/// The last commands for a policy.
+fn commands(stored: &Stored) -> Commands {
+    Commands { restarted: stored.restarted, resumed: stored.resumed }
 }
 
 /// The message of a rollout that has `halted` and cannot go back.

@@ -5,7 +5,7 @@ use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
-use crate::cluster::revisions::{self, Ahead, Foreign, Stored, ahead_annotation, annotations};
+use crate::cluster::revisions::{self, Ahead, Commands, Foreign, Stored, ahead_annotation, annotations};
 use crate::policy::Policy;
 use crate::revision::{Content, Revision};
 use crate::steps::Reached;
@@ -102,12 +102,12 @@ impl Revisions {
         self.of(policy).last().is_some_and(|last| last.revision.hash == hash)
     }
 
-    /// Stores the content of `policy` as its latest revision. An earlier revision with this content gets a new number: the policy has
+    /// Stores the content of `policy`, which has the last `commands`, as its latest revision. An earlier revision with this content gets a new number: the policy has
     /// been set back to it.
     ///
     /// # Errors
     /// If the server does not accept it.
-    pub async fn store(&mut self, policy: &Policy, now: Timestamp) -> Result<(), CallError> {
+    pub async fn store(&mut self, policy: &Policy, commands: Commands, now: Timestamp) -> Result<(), CallError> {
         let Some(content) = Content::of(&policy.spec) else { return Ok(()) };
         let hash = content.hash();
         if next_number(self.of(&policy.name)) > revisions::LARGEST {
@@ -129,7 +129,7 @@ impl Revisions {
         let known = self.get(&policy.name, &hash).is_some();
         let mut annotations = annotations(reached.as_ref(), complete);
         // Because the revision that has them may be deleted.
-        let ahead = Ahead::latest(self.of(&policy.name).iter().map(|stored| stored.ahead));
+        let ahead = Ahead::of(commands, self.of(&policy.name).iter().map(|stored| stored.ahead), now);
         if let (Value::Object(all), Value::Object(ahead)) = (&mut annotations, ahead_annotation(&ahead)) {
             all.extend(ahead);
         }

@@ -2,13 +2,13 @@
 
 use crate::commands::scpol;
 use crate::rollouts::{
-    Controllers, REVISIONS, create_in, image_in, namespaces, new_in, progressing, rolling, status, wait_images,
-    wait_progress, world,
+    Controllers, REVISIONS, create_in, image_in, image_of, namespaces, new_in, progressing, rolling, status,
+    wait_images, wait_progress, world,
 };
-use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
+use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
 use crate::world::{DEPLOYMENTS, PODS, World, deployment, path, pod_template, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::Version;
+use controlplane::{User, Version};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -23,6 +23,8 @@ crate::tests![
     an_earlier_content_that_the_flags_do_not_allow_any_more_is_delivered_nowhere,
     revisions_of_a_policy_that_had_the_name_before_do_not_count,
     a_revision_that_somebody_else_wrote_is_never_delivered,
+    after_the_largest_number_revisions_get_small_ones,
+    a_revision_that_the_server_refuses_holds_up_its_policy_alone,
 ];
 
 /// Sets an annotation of a policy.
@@ -364,5 +366,145 @@ async fn a_revision_that_somebody_else_wrote_is_never_delivered() -> Result<()> 
         }))
     })
     .await?;
+    Ok(())
+}
+
+/// The stored revisions of `policy` by number, with the image of each.
+async fn stored_revisions(world: &World, policy: &str) -> Result<Vec<(i64, String, String)>> {
+    let list = request(&world.admin, "GET", REVISIONS, &Value::Null).await?;
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let own = items.iter().filter(|item| item["metadata"]["labels"]["scpol.dev/policy"] == policy);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let revision = |item: &Value| {
+        let image = text(&item["data"]["template"]["containers"][0]["image"]);
+        (item["revision"].as_i64().unwrap_or_default(), image, text(&item["metadata"]["name"]))
+    };
+    let mut revisions: Vec<_> = own.map(revision).collect();
+    revisions.sort();
+    Ok(revisions)
+}
+
+async fn after_the_largest_number_revisions_get_small_ones() -> Result<()> {
+    for version in [Version::V1_30, Version::V1_13] {
+        small_numbers(version).await.with_context(|| format!("{version:?}"))?;
+    }
+    Ok(())
+}
+
+async fn small_numbers(version: Version) -> Result<()> {
+    let world = world(version).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let are = async |images: &[&str]| {
+        within(LIMIT, &format!("the revisions are {images:?}"), || async {
+            let found = stored_revisions(&world, "envoy").await?;
+            let numbered = (1_i64..).zip(images.iter().copied());
+            Ok(found.iter().map(|(number, image, _)| (*number, image.as_str())).eq(numbered))
+        })
+        .await
+    };
+    world.policy("envoy", rolling("envoy:1", json!({}))).await?;
+    are(&["envoy:1"]).await?;
+    world.edit_policy("envoy", image("envoy:2")).await?;
+    are(&["envoy:1", "envoy:2"]).await?;
+    operator.stop().await?;
+    let (_, _, last) = stored_revisions(&world, "envoy").await?.pop().context("it is stored")?;
+    let largest = json!([{ "op": "replace", "path": "/revision", "value": 1_i64 << 53 }]);
+    world.patch(&format!("{REVISIONS}/{last}"), &largest).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.edit_policy("envoy", image("envoy:3")).await?;
+    are(&["envoy:1", "envoy:2", "envoy:3"]).await?;
+    // An earlier content gets the next number, as ever.
+    world.edit_policy("envoy", image("envoy:1")).await?;
+    within(LIMIT, "it has been set back", || async {
+        let found = stored_revisions(&world, "envoy").await?;
+        Ok(found.last().is_some_and(|(number, image, _)| (*number, image.as_str()) == (4, "envoy:1")))
+    })
+    .await
+}
+
+/// An admission policy of others that refuses the revisions of `policy`.
+async fn refuse_revisions(world: &World, policy: &str) -> Result<()> {
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let judge = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": "hold" },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["controllerrevisions"],
+            }] },
+            "validations": [{
+                "expression": format!("object.metadata.?labels[?'scpol.dev/policy'].orValue('') != '{policy}'"),
+                "message": "none of these",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": "hold" },
+        "spec": { "policyName": "hold", "validationActions": ["Deny"] },
+    });
+    request(&world.admin, "POST", &format!("{group}/validatingadmissionpolicies"), &judge).await?;
+    request(&world.admin, "POST", &format!("{group}/validatingadmissionpolicybindings"), &binding).await?;
+    let sample = json!({
+        "metadata": { "name": "sample", "labels": { "scpol.dev/policy": policy } }, "data": {}, "revision": 1,
+    });
+    within(LIMIT, "they are refused", || async {
+        Ok(request(&world.admin, "POST", &format!("{REVISIONS}?dryRun=All"), &sample).await.is_err())
+    })
+    .await
+}
+
+async fn a_revision_that_the_server_refuses_holds_up_its_policy_alone() -> Result<()> {
+    let world = world(Version::V1_30).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    let spec = |name: &str, version: u32| {
+        let template = json!({ "containers": [{ "name": name, "image": format!("{name}:{version}") }] });
+        json!({ "template": template, "updateStrategy": { "type": "RollingUpdate" } })
+    };
+    for name in ["a-held", "envoy"] {
+        world.policy(name, spec(name, 1)).await?;
+        in_force(&world.cluster, name).await?;
+    }
+    world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    for name in ["a-held", "envoy"] {
+        wait_progress(&world, name, "Complete").await?;
+    }
+    refuse_revisions(&world, "a-held").await?;
+    for name in ["a-held", "envoy"] {
+        world.edit_policy(name, spec(name, 2)).await?;
+    }
+    wait_images(&world, &["web"], "envoy:2").await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    let message = wait_progress(&world, "a-held", "Halted").await?;
+    // The condition has the beginning of the server's words.
+    ensure!(message.contains("ValidatingAdmissionPolicy 'hold'"), "{message}");
+    // It is tried again after a pause, not at every turn.
+    let refused = || {
+        let is_refused = |event: &&Value| {
+            event["verb"] == "create"
+                && event["objectRef"]["resource"] == "controllerrevisions"
+                && event["user"]["username"] == User::Operator.name()
+                && event["responseStatus"]["code"].as_i64().is_some_and(|code| code >= 400)
+        };
+        world.cluster.audit().iter().filter(is_refused).count()
+    };
+    let (before, turns) = (refused(), 16);
+    tokio::time::sleep(timing().rollout.tick * turns).await;
+    let again = refused() - before;
+    let most = (timing().rollout.tick * turns).div_duration_f64(timing().rollout.again).ceil() as usize + 1;
+    ensure!((1..=most).contains(&again), "{again} attempts in {turns} turns, and not 1 to {most}");
+    let stored = world.get(&path("web")).await?.context("it is there")?;
+    ensure!(image_of(&stored, "a-held") == "a-held:1", "{stored}");
+    // Another edit of the other policy, while it is held.
+    world.edit_policy("envoy", spec("envoy", 3)).await?;
+    wait_images(&world, &["web"], "envoy:3").await?;
+    for plural in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
+        world.delete(&format!("/apis/admissionregistration.k8s.io/v1/{plural}/hold")).await?;
+    }
+    wait_progress(&world, "a-held", "Complete").await?;
+    let stored = world.get(&path("web")).await?.context("it is there")?;
+    ensure!(image_of(&stored, "a-held") == "a-held:2", "{stored}");
     Ok(())
 }
