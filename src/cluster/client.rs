@@ -456,7 +456,7 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
-    #[error("{}", said(.0))]
+    #[error("{}", answered(.0))]
     Refused(Box<kube::core::Status>),
     /// No answer, or not in time.
     #[error("the API server cannot be reached: {0}")]
@@ -481,18 +481,28 @@ impl From<kube::Error> for CallError {
         match error {
             kube::Error::Api(status) => CallError::Refused(status),
             kube::Error::BuildRequest(kube::core::request::Error::Validation(message)) => CallError::Unsent(message),
-            other => CallError::Away(chain(&other)),
+            other => CallError::Away(said(&chain(&other))),
         }
     }
 }
 
-/// The most characters of a message of the server. It may repeat names and values that others have written.
+/// The most characters of a message of the server. It may repeat names and values that others have written. More than
+/// [`SHOWN`](crate::outside::SHOWN), because what users need stands at the end: before it are the names of the object, of
+/// an admission policy and of its binding, up to 253 characters each (apiserver, `policy/validating/dispatcher.go`:
+/// "ValidatingAdmissionPolicy '..' with binding '..' denied request: .."). Longer answers repeat a whole value (apimachinery,
+/// `field.Error`).
 const SAID: usize = 1024;
 
+/// A message of the server, or of an error on the way to it, on one line: escaped, and cut. Every such message passes here
+/// before it reaches a log, an event, a condition or a terminal.
+pub fn said(text: &str) -> String {
+    cut(&faults(text), SAID).into_owned()
+}
+
 /// The message of an error answer, and its HTTP status.
-fn said(status: &Status) -> String {
+fn answered(status: &Status) -> String {
     match [&status.message, &status.reason].into_iter().find(|text| !text.is_empty()) {
-        Some(text) => format!("{} ({})", cut(&faults(text), SAID), status.code),
+        Some(text) => format!("{} ({})", said(text), status.code),
         None => format!("HTTP status {}, without a message: is it an API server?", status.code),
     }
 }
@@ -523,8 +533,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 /// The reason why a watch failed, in the server's own words if there was an answer.
 pub fn why(error: &watcher::Error) -> String {
-    let text = answer(error).map_or_else(|| chain(error), |status| status.message.clone());
-    cut(&text, SAID).into_owned()
+    said(&answer(error).map_or_else(|| chain(error), |status| status.message.clone()))
 }
 
 /// Waits for `call`, at most [`CALL_LIMIT`] or the limit of [`limit_requests`].
@@ -587,6 +596,33 @@ mod tests {
         for read in [InitDone, Apply(())] {
             assert_eq!(after(Ok(read)), None);
             assert!((100..=200).contains(&after(failed()).expect("a pause")));
+        }
+    }
+
+    #[test]
+    fn a_message_of_the_server_is_escaped_and_cut_and_keeps_the_words_of_what_refuses() {
+        let status = |message: &str| -> Box<Status> {
+            serde_json::from_value(
+                serde_json::json!({ "status": "Failure", "message": message, "reason": "Forbidden", "code": 403 }),
+            )
+            .unwrap()
+        };
+        let ways = |message: &str| {
+            let [one, other] = [status(message), status(message)];
+            let refused = CallError::from(kube::Error::Api(one)).to_string();
+            let watched = why(&watcher::Error::WatchFailed(kube::Error::Api(other)));
+            let away = CallError::from(kube::Error::Service(message.into())).to_string();
+            [refused, watched, away]
+        };
+        let name = "n".repeat(253);
+        let why = "SidecarPolicy `audit` refuses this Pod: SCP0119: the pod sets `hostNetwork: true`";
+        let beginning =
+            format!("pods \"{name}\" is forbidden: ValidatingAdmissionPolicy '{name}' with binding '{name}'");
+        for told in ways(&format!("{beginning} denied request: {why}")) {
+            assert!(told.contains(why), "{told}");
+        }
+        for told in ways(&format!("a\u{1b}[2J\nb{}", "x".repeat(100_000))) {
+            assert!(told.contains("a\\u{1b}[2J bx") && told.chars().count() < SAID + 100, "{told}");
         }
     }
 }

@@ -7,7 +7,7 @@ use super::api::Api;
 use super::client::call;
 use crate::api::code::Code;
 use crate::metrics::Metrics;
-use crate::outside::cut;
+use crate::outside::{self, cut};
 use crate::survival;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -216,6 +216,5 @@ impl Writer {
 /// The beginning of an object's name that leaves room for a time in the Event's name, of 253 characters in all.
 fn beginning(name: &str) -> &str {
     const MOST: usize = 253 - ".".len() - 16;
-    let end = (0..=name.len().min(MOST)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or_default();
-    name[..end].trim_end_matches(['-', '.'])
+    outside::beginning(name, MOST).trim_end_matches(['-', '.'])
 }

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::Failure;
-use crate::outside::escaped;
+use crate::outside::{beginning, escaped};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -151,8 +151,7 @@ fn is_stored(fate: Fate) -> bool {
 fn shorten(message: &mut String) {
     *message = escaped(message).into_owned();
     if message.len() > MESSAGE {
-        let end = (0..=MESSAGE).rev().find(|&end| message.is_char_boundary(end)).unwrap_or(0);
-        message.truncate(end);
+        message.truncate(beginning(message, MESSAGE).len());
         message.push('…');
     }
 }

@@ -23,6 +23,12 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
+/// The beginning of `text` that has at most `most` bytes, in whole characters.
+pub fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
+}
+
 /// `text` on one line, without characters that a terminal obeys or that hide or reorder others. Each of them is written
 /// as Rust writes it, such as `\n` or `\u{1b}`.
 ///
@@ -119,6 +125,9 @@ mod tests {
         assert_eq!(shown(&"ü".repeat(256)), "ü".repeat(256));
         assert_eq!(shown(&"ü".repeat(257)), format!("{}…", "ü".repeat(256)));
         assert_eq!(cut("a\nbc", 2), "a\\n…");
+        for (most, expected) in [(0, ""), (1, "a"), (2, "a"), (3, "aü"), (4, "aüb"), (9, "aüb")] {
+            assert_eq!(beginning("aüb", most), expected);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::capabilities::Capabilities;
 use crate::cluster::api::Api;
-use crate::cluster::client::{CallError, call};
+use crate::cluster::client::{CallError, call, said};
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::cluster::servers::Servers;
@@ -46,11 +46,11 @@ fn hopeless(status: &kube::core::Status) -> anyhow::Error {
         ),
         401 => anyhow!(
             "the server does not accept our credentials: check the kubeconfig or the service account's token ({})",
-            status.message
+            said(&status.message)
         ),
         _ => anyhow!(
             "a right is missing without which the operator cannot start: {}; apply the shipped RBAC (`config/rbac`)",
-            status.message
+            said(&status.message)
         ),
     }
 }

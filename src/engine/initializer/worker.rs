@@ -10,7 +10,7 @@ use super::queue::{Finish, Job, Queue};
 use super::{NAME, registration};
 use crate::api::code::Code;
 use crate::cluster::api::{Api, path};
-use crate::cluster::client::{CallError, call, chain};
+use crate::cluster::client::{CallError, call, chain, said};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies;
@@ -520,7 +520,7 @@ struct Refusal {
 
 impl Refusal {
     fn away(message: impl Into<String>) -> Self {
-        Self { status: 0, message: message.into(), retry_after: None, is_unsent: false }
+        Self { status: 0, message: said(&message.into()), retry_after: None, is_unsent: false }
     }
 
     /// The shortest delay before the next attempt: the server's `Retry-After`, but at most the time limit of a create.
@@ -605,7 +605,7 @@ async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), Refusal> {
     let body = body.collect().await.map_err(|error| Refusal::away(chain(&error)))?.to_bytes();
     let message =
         serde_json::from_slice::<Status>(&body).map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), explain);
-    Err(Refusal { status: status.as_u16(), message, retry_after, is_unsent: false })
+    Err(Refusal { status: status.as_u16(), message: said(&message), retry_after, is_unsent: false })
 }
 
 /// Whether there was no connection: the server is away, or no file descriptor is left.

@@ -10,7 +10,7 @@
 //! still brought up to date, kstatus says Current, because new workloads get the template as the spec says.
 
 use super::code::Code;
-use crate::outside::escaped;
+use crate::outside::{beginning, escaped};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
@@ -305,8 +305,7 @@ fn whole_seconds(now: Timestamp) -> Time {
 fn shortened(mut message: String, limit: usize) -> String {
     const MARK: &str = "…";
     if message.len() > limit {
-        let end = (0..=limit - MARK.len()).rev().find(|&end| message.is_char_boundary(end)).unwrap_or_default();
-        message.truncate(end);
+        message.truncate(beginning(&message, limit - MARK.len()).len());
         message.push_str(MARK);
     }
     message

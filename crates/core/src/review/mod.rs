@@ -25,7 +25,7 @@ use crate::api::{is_dns_label, is_group};
 use crate::decision::{Decision, JUDGED, Left, Outcome, Side};
 use crate::inject::{Loss, undo_anywhere};
 use crate::naming::{PROBE, PROBE_REFUSE, PROBE_UNSEEN};
-use crate::outside::{NAME, escaped, escaped_lines, is_segment, shown};
+use crate::outside::{NAME, beginning, escaped, escaped_lines, is_segment, shown};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
 use base64::Engine as _;
@@ -599,7 +599,7 @@ fn warning(left: &Left, workload: &Workload) -> String {
         reason.code,
         reason.detail
     );
-    cut(&escaped(&text), WARNINGS.1).to_owned()
+    beginning(&escaped(&text), WARNINGS.1).to_owned()
 }
 
 /// Evaluates the policies on the object without our additions. The additions of one policy must not make another one
@@ -655,7 +655,7 @@ fn validate_update<'a>(
     let kind = new.stored.kind_name();
     let warning = |(policy, code, message): (&Policy, Code, &str)| {
         let text = format!("SidecarPolicy `{}` does not allow this {kind}, as before: {code}: {message}", policy.name);
-        cut(&escaped(&text), WARNINGS.1).to_owned()
+        beginning(&escaped(&text), WARNINGS.1).to_owned()
     };
     let warnings = decision.excused().take(WARNINGS.0).map(warning).collect();
     (Response { warnings, ..response }, decision)
@@ -677,11 +677,6 @@ fn judged<'a>(response: Response<'a>, workload: &Workload, decision: Decision) -
         None => response,
     };
     (response, decision)
-}
-
-fn cut(text: &str, most: usize) -> &str {
-    let end = text.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|end| *end <= most).last();
-    &text[..end.unwrap_or_default()]
 }
 
 #[cfg(test)]
