@@ -150,7 +150,9 @@ async fn webhooks(thief: &Thief) -> Result<()> {
             json!({ "webhooks": [entry(&json!({}), &json!({})), second] }),
             rule(json!({ "apiGroups": [""], "resources": ["secrets"] })),
             rule(json!({ "apiGroups": [""], "resources": ["pods", "secrets"] })),
+            rule(json!({ "apiGroups": ["example.org", ""], "resources": ["things", "secrets"] })),
             rule(json!({ "apiGroups": [""], "resources": ["serviceaccounts"] })),
+            rule(json!({ "apiGroups": ["example.org", ""], "resources": ["serviceaccounts"] })),
             rule(json!({ "apiGroups": ["*"] })),
             rule(json!({ "resources": ["*"] })),
             rule(json!({ "resources": ["*/*"] })),
@@ -163,6 +165,11 @@ async fn webhooks(thief: &Thief) -> Result<()> {
             rule(json!({ "apiGroups": [""], "resources": ["nodes"], "scope": "Cluster" })),
         ] {
             ensure!(thief.may_not_register(kind, attack.clone()).await?, "{kind} is accepted: {attack}");
+        }
+        // Custom resources with the names of what keeps secrets.
+        for resource in ["secrets", "serviceaccounts"] {
+            let custom = rule(json!({ "apiGroups": ["example.org"], "resources": [resource] }));
+            ensure!(!thief.may_not_register(kind, custom.clone()).await?, "{kind} is refused: {custom}");
         }
     }
     // The check of authors, which only validates.
