@@ -109,15 +109,16 @@ codes! {
     44 PowerNotGranted "Remove it, or start the operator with what the message names in `--allow-in-templates`.";
     /// The template names an image that is none of those given to the operator by `--allowed-images`.
     45 ImageNotAllowed "Use an image that is allowed, or have the list extended.";
-    /// The author of a write to a policy may not create pods wherever the policy injects, before or after the write: the API server refuses it
-    /// (`config/author-check.yaml`), or has the operator judge it (`--author-check`).
-    46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody write or delete it who may create pods everywhere.";
-    /// The author of a write to a policy with `updateStrategy.type: RollingUpdate`, before or after the write, may not do to workloads what a
-    /// rollout does: `patch` of the targeted kinds; for pods `create` of `pods/eviction`, and `patch` except with `podUpdate: Recreate`.
-    47 AuthorLacksRolloutRight "Get the right that the message names, or use `updateStrategy.type: OnDelete`, or have somebody write or delete it who has the right.";
-    /// The author of a write to a policy with a `spec.priority` above 0, before or after the write, may not create pods in all namespaces. Such a
-    /// policy goes before those of others.
-    48 AuthorLacksPriorityRight "Leave `spec.priority` out, or have somebody write or delete it who may create pods everywhere.";
+    /// The author check refuses a write to a policy: its author may not create pods in every namespace where the policy injects, before or after
+    /// the write. The API server checks this itself (`config/author-check.yaml`), or asks the operator (`--author-check`).
+    46 AuthorLacksRight "List in `spec.namespaces` only namespaces where you may create pods: at most 28, without globs. Or ask a user who may create pods in all namespaces to make the change.";
+    /// The author check refuses a write to a policy that has `updateStrategy.type: RollingUpdate` before or after the write: its author may not
+    /// change workloads as a rollout does. That takes the verb `patch` for the targeted kinds. For pods it takes `create` for `pods/eviction`, and
+    /// `patch` unless `podUpdate` is `Recreate`.
+    47 AuthorLacksRolloutRight "Get the right that the message names, set `updateStrategy.type: OnDelete`, or ask a user with that right to make the change.";
+    /// The author check refuses a write to a policy that has a `spec.priority` above 0 before or after the write: its author may not create pods in
+    /// all namespaces. Such a policy wins conflicts with the policies of others.
+    48 AuthorLacksPriorityRight "Remove `spec.priority`, or ask a user who may create pods in all namespaces to make the change.";
     /// A write brings the annotation `scpol.dev/author` of a policy, which records who wrote it last, and names somebody else than the writer:
     /// the author check refuses it. Where `config/author-record` is in effect, the server writes the annotation itself.
     49 ForeignAuthorRecord "Leave the annotation `scpol.dev/author` out of what you send, also of a backup.";
