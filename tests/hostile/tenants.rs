@@ -1,16 +1,21 @@
 //! Policies of one tenant beside those of others.
 
-use crate::support::{Operator, condition, in_force, wait_condition};
+use crate::engines::{by, engine_of};
+use crate::support::{LIMIT, Operator, condition, in_force, wait_condition, within};
 use crate::webhook_scene::{OPERATOR, Scene};
 use crate::world::{World, deployment, pod_template, request, sidecar};
 use anyhow::{Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::policy::{Policy, Site};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::JoinHandle;
 
 crate::tests![
     a_policy_of_a_higher_priority_is_injected_whatever_others_add_by_its_names,
     a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone,
+    policies_of_a_tenant_move_none_of_a_higher_priority,
     policies_beyond_the_limit_are_not_accepted_and_move_none_in_force,
 ];
 
@@ -98,6 +103,130 @@ async fn a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone() -> Res
     let error = request(&world.admin, "POST", &path("shop"), &pod("late")).await.expect_err("it must be refused");
     ensure!(error.to_string().contains("failed calling webhook \"validate.scpol.dev\""), "{error}");
     request(&world.admin, "POST", &path("pay"), &pod("late")).await?;
+    Ok(())
+}
+
+const INSIDE: &str = "MutatingAdmissionPolicy";
+
+/// Somebody who creates all the time, as a dry run, and looks whether each answer has all `sidecars`.
+struct Creator {
+    stop: Arc<AtomicBool>,
+    creates: JoinHandle<(usize, Vec<String>)>,
+}
+
+impl Creator {
+    fn start(world: &World, sidecars: &'static [&'static str]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (admin, stopped) = (world.admin.clone(), stop.clone());
+        let creates = tokio::spawn(async move {
+            let path = format!("{DEPLOYMENTS_IN_SHOP}?dryRun=All");
+            let (mut count, mut bare) = (0, Vec::new());
+            while !stopped.load(Ordering::Relaxed) {
+                let answer = request(&admin, "POST", &path, &deployment("probe")).await;
+                let images = answer.as_ref().map(images).unwrap_or_default();
+                let has = |sidecar: &&str| images.iter().any(|image| image.starts_with(&format!("{sidecar} ")));
+                if !sidecars.iter().all(has) {
+                    bare.push(format!("{answer:?}"));
+                }
+                count += 1;
+            }
+            (count, bare)
+        });
+        Self { stop, creates }
+    }
+
+    /// Each create had all sidecars.
+    async fn stop(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let (count, bare) = self.creates.await?;
+        ensure!(count > 20 && bare.is_empty(), "{} of {count} creates came without: {:?}", bare.len(), bare.first());
+        Ok(())
+    }
+}
+
+/// The policies are in force inside the API server.
+async fn are_inside(world: &World, policies: &[&str]) -> Result<()> {
+    for policy in policies {
+        wait_condition(&world.cluster, policy, "Programmed", "True", "Programmed").await?;
+        let engine = engine_of(world, policy).await?;
+        ensure!(engine == INSIDE, "`{policy}` is in force by {engine}");
+    }
+    Ok(())
+}
+
+/// The message of `policy`, which is not in force for the reason `code`.
+async fn left_out(world: &World, policy: &str, code: &str) -> Result<String> {
+    let told = wait_condition(&world.cluster, policy, "Programmed", "False", code).await?;
+    Ok(told["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// `spec` with a priority that a tenant cannot give.
+fn of_platform(mut spec: Value) -> Value {
+    spec["priority"] = json!(10);
+    spec
+}
+
+async fn policies_of_a_tenant_move_none_of_a_higher_priority() -> Result<()> {
+    const SIDECARS: &[&str] = &["audit", "mesh"];
+    let tenant = |engine: &str| {
+        let mut tenant = by(engine, sidecar("tenant"));
+        tenant["namespaces"] = json!(["shop"]);
+        tenant
+    };
+    for version in [Version::V1_36, Version::NEWEST] {
+        let world = World::with(ControlPlane::builder(version)).await?;
+        namespace(&world, "shop").await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        // The policies of the platform come later, and take the resource to their engine.
+        world.policy("tenant", tenant("Webhook")).await?;
+        in_force(&world.cluster, "tenant").await?;
+        for name in SIDECARS {
+            world.policy(name, of_platform(sidecar(name))).await?;
+        }
+        are_inside(&world, SIDECARS).await?;
+        let creator = Creator::start(&world, SIDECARS);
+        let is_left_out = || async {
+            let told = left_out(&world, "tenant", "EngineMismatch").await?;
+            let is_named = told.contains("SidecarPolicy `audit`, which has a higher `spec.priority`")
+                && told.contains("served by MutatingAdmissionPolicy; leave `spec.engine` at `Auto`");
+            ensure!(is_named, "{told}");
+            are_inside(&world, SIDECARS).await
+        };
+        is_left_out().await?;
+        // In the other order, after edits, and for a new leader, which knows only what is stored, the result is the same.
+        world.delete_policy("tenant").await?;
+        world.policy("tenant", tenant("Webhook")).await?;
+        is_left_out().await?;
+        world
+            .edit_policy("mesh", json!({ "template": { "containers": [{ "name": "mesh", "image": "new:2" }] } }))
+            .await?;
+        in_force(&world.cluster, "mesh").await?;
+        is_left_out().await?;
+        drop(operator);
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        world.edit_policy("mesh", json!({ "template": sidecar("mesh")["template"] })).await?;
+        in_force(&world.cluster, "mesh").await?;
+        is_left_out().await?;
+        // One that CEL cannot express is left out alone, too. One that can join does.
+        let mut odd = sidecar("odd");
+        odd["matchConditions"] =
+            json!([{ "name": "odd", "expression": "[object].exists(variables, has(variables.spec))" }]);
+        world.policy("odd", odd).await?;
+        let told = left_out(&world, "odd", "NotExpressible").await?;
+        ensure!(told.contains("SidecarPolicy `audit`, which has a higher `spec.priority`"), "{told}");
+        world.edit_policy("tenant", json!({ "engine": "Auto" })).await?;
+        in_force(&world.cluster, "tenant").await?;
+        are_inside(&world, &["audit", "mesh", "tenant"]).await?;
+        // What outranks them chooses for all, and then the policy that the other engine cannot express is served.
+        let mut chief = by("Webhook", sidecar("chief"));
+        chief["priority"] = json!(11);
+        world.policy("chief", chief).await?;
+        for name in ["chief", "audit", "mesh", "tenant", "odd"] {
+            within(LIMIT, "it follows", || async { Ok(engine_of(&world, name).await? == "Webhook") }).await?;
+            in_force(&world.cluster, name).await?;
+        }
+        creator.stop().await?;
+    }
     Ok(())
 }
 

@@ -412,7 +412,9 @@ fn keep_before_edit(
     let before = |policy: Arc<Policy>| {
         if failed.contains_key(&policy.name) { registrations.before_edit(&policy) } else { Some(policy) }
     };
-    let eligible: Vec<Arc<Policy>> = eligible.into_iter().filter_map(before).collect();
+    let mut eligible: Vec<Arc<Policy>> = eligible.into_iter().filter_map(before).collect();
+    // The edit may have changed the priority.
+    eligible.sort_by(|a, b| Policy::by_priority(a, b));
     let kept: HashSet<&str> = eligible.iter().map(|policy| policy.name.as_str()).collect();
     for (name, outcome) in failed {
         let outcome = outcome.clone();
@@ -453,6 +455,7 @@ impl View<'_> {
                 can: &|engine, kind, policies| self.check(engine, kind, policies),
                 takes: &|engine, kind, policies| self.registration(engine, kind, policies).map(drop),
                 is_in_force: &is_in_force,
+                is_edited: &|policy| registrations.before_edit(policy).is_some(),
             },
         )
     }

@@ -238,8 +238,9 @@ codes! {
     317 AdmissionPolicyApiOff "Use `spec.engine: Webhook`, or a server of 1.36 or later that serves `admissionregistration.k8s.io/v1`, or 1.35 with its beta switched on.";
     /// MutatingAdmissionPolicy is served, and policies have no effect: its feature gate or its admission plugin is off.
     318 AdmissionPolicyPluginOff "Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`.";
-    /// The policy cannot be expressed as a MutatingAdmissionPolicy. Nothing is approximated: all policies of that resource go to the webhook.
-    319 NotExpressible "Leave `spec.engine` at `Auto` or set `Webhook`, or change what the message names.";
+    /// The policy cannot be expressed as a MutatingAdmissionPolicy. Nothing is approximated: if the policy has the highest priority on its
+    /// resource, all policies there go to the webhook. Otherwise it alone is left out.
+    319 NotExpressible "Change what the message names. A policy of the highest priority on its resource may leave `spec.engine` at `Auto`, or set `Webhook`, instead.";
     /// The API server did not get an answer from the webhook.
     320 WebhookUnreachable "See whether the API server reaches the Service `scpol` on its port, through firewalls and network policies.";
     /// The API of webhooks is not served, or its admission plugin is off.

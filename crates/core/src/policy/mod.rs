@@ -24,6 +24,7 @@ use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 pub use versioned::VersionedExpression;
@@ -190,6 +191,11 @@ impl Policy {
             return Err(violations);
         }
         Ok(Self::new(meta, spec))
+    }
+
+    /// The order of priority: higher ones first, and equal ones by name.
+    pub fn by_priority(&self, other: &Self) -> Ordering {
+        other.spec.priority.cmp(&self.spec.priority).then_with(|| self.name.cmp(&other.name))
     }
 
     fn new(meta: &Value, spec: SidecarPolicySpec) -> Self {
@@ -488,7 +494,7 @@ impl Policies {
             }
         }
         let mut in_order: Vec<_> = by_name.values().cloned().collect();
-        in_order.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
+        in_order.sort_by(|a, b| Policy::by_priority(a, b));
         let read_namespaces = in_order.iter().any(|policy| policy.reads_namespaces());
         Self { by_name, by_initializer, in_order, read_namespaces }
     }
