@@ -274,8 +274,9 @@ pub fn drafts(
     Ok(better.into_iter().chain([objects]).collect())
 }
 
-/// The object that injects what `engine` leaves out, where the policies let the operator choose: without it, a workload that is
-/// created through an API server of an older version would have no sidecar during an upgrade or after a downgrade.
+/// The object that injects what `engine` leaves out, where the policies of the highest priority let the operator choose: without
+/// it, a workload that is created through an API server of an older version would have no sidecar during an upgrade or after a
+/// downgrade.
 ///
 /// # Errors
 /// That this operator does not answer yet.
@@ -285,7 +286,9 @@ fn standby(
     policies: &[Arc<Policy>],
     surroundings: &Surroundings<'_>,
 ) -> Result<Option<Value>, Unavailable> {
-    if policies.iter().any(|policy| policy.spec.engine != EngineChoice::Auto) {
+    // They choose the engine, see `choice`. `policies` are in order of priority.
+    let mut choosing = policies.iter().take_while(|policy| policy.spec.priority == policies[0].spec.priority);
+    if choosing.any(|policy| policy.spec.engine != EngineChoice::Auto) {
         return Ok(None);
     }
     let Some(conditions) = engine.left_out(kind, policies) else { return Ok(None) };

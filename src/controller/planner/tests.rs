@@ -307,3 +307,21 @@ fn where_each_policy_is_registered_alone_nothing_is_shared_and_no_template_tried
     assert_eq!((own.engine, own.objects.len()), (engine.name(), 1));
     assert!(placed.shared.is_empty() && office.plan().joints.is_empty());
 }
+
+#[test]
+fn a_webhook_stands_by_unless_a_policy_of_the_highest_priority_names_its_engine() {
+    let more = [
+        (GROUP, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
+        (GROUP, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
+    ];
+    for (priority, stands_by) in [(1, true), (0, false)] {
+        let objects =
+            [policy("a", json!({ "priority": priority })), policy("b", json!({ "engine": "MutatingAdmissionPolicy" }))];
+        let mut office = Office::new(cluster(36, &more), &objects);
+        office.settle();
+        let joint = &office.plan().joints[deployments()];
+        assert_eq!((joint.engine.as_str(), joint.policies.len()), ("MutatingAdmissionPolicy", 2));
+        let has = joint.objects.iter().any(|object| object["kind"] == "MutatingWebhookConfiguration");
+        assert_eq!(has, stands_by, "priority {priority}");
+    }
+}
