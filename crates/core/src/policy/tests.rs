@@ -291,3 +291,56 @@ fn a_policy_with_another_content_selects_the_same_and_adds_what_the_content_says
     assert_ne!(back.spec_hash, stored.spec_hash);
     assert!(back.covers_namespace("shop") && !back.covers_namespace("other") && back.refuses());
 }
+
+#[test]
+fn what_a_newer_release_wrote_refuses_under_fail_if_an_earlier_form_was_accepted_and_counts_as_no_policy_otherwise() {
+    let spec = |more: Value| {
+        let mut spec = json!({
+            "failurePolicy": "Fail", "selectedByMoon": "full", "updateStrategy": { "type": "RollingUpdate" },
+            "labelSelector": { "matchLabels": { "app": "a" } },
+            "matchConditions": [{ "name": "c", "expression": "object.metadata.name != 'left-out'" }],
+            "template": { "containers": [{ "name": "x", "image": "x" }] },
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let accepted = |status: &str, reason: &str| json!({ "conditions": [{ "type": "Accepted", "status": status, "reason": reason }] });
+    let before = accepted("True", "Valid");
+    let of = |spec: &Value, status: &Value| {
+        Policy::in_effect(&json!({ "metadata": { "name": "p" }, "spec": spec, "status": status }), &site())
+    };
+    for status in [&before, &accepted("False", "NotUnderstood")] {
+        let stand_in = of(&spec(json!({})), status).unwrap();
+        assert!(stand_in.not_understood.as_ref().unwrap().contains("spec.selectedByMoon"));
+        assert!(!stand_in.spec.rolls(), "it brings nothing up to date");
+        let workload = |name: &str, app: &str| {
+            let body = json!({ "metadata": { "namespace": "a", "name": name, "labels": { "app": app } }, "spec": { "template": {} } });
+            Workload::new(Kind::find("apps", "deployments").unwrap(), body)
+        };
+        match decide(&stand_in, &workload("w", "a"), &site()) {
+            Verdict::Error(reason) => {
+                assert!(reason.detail.contains("a field that this operator does not know"), "{reason:?}")
+            }
+            other => panic!("{other:?}"),
+        }
+        for (name, app) in [("w", "b"), ("left-out", "a")] {
+            assert!(matches!(decide(&stand_in, &workload(name, app), &site()), Verdict::Skip(_)), "{name} {app}");
+        }
+    }
+    for (why, spec, status) in [
+        ("it was never accepted", spec(json!({})), &json!(null)),
+        ("it was rejected before", spec(json!({})), &accepted("False", "UnknownField")),
+        ("failures are ignored", spec(json!({ "failurePolicy": "Ignore" })), &before),
+        ("it is suspended", spec(json!({ "suspend": true })), &before),
+        ("it observes", spec(json!({ "mode": "Audit" })), &before),
+        ("a value is wrong, too", spec(json!({ "priority": "high" })), &before),
+        ("the rest adds nothing", spec(json!({ "template": { "newThings": [1] } })), &before),
+        ("the flags do not allow the rest", spec(json!({ "initializerName": "a.b.example.org" })), &before),
+    ] {
+        assert!(of(&spec, status).is_err(), "{why}");
+    }
+    let mut known = spec(json!({}));
+    known.as_object_mut().unwrap().remove("selectedByMoon");
+    let policy = of(&known, &before).unwrap();
+    assert!(policy.not_understood.is_none() && policy.spec.rolls());
+}
