@@ -20,7 +20,7 @@ use sidecar_policy::rollout::plan::{Done, Facts, Left, Owners, Pace, Rolling};
 use sidecar_policy::update;
 use sidecar_policy::workload::{Kind, Workload};
 use sidecar_policy::workloads::behind::Around;
-use sidecar_policy::workloads::census::{self, Census, Counts};
+use sidecar_policy::workloads::census::{self, Census, Counts, Tally};
 use sidecar_policy::workloads::fleet::{self, Fleet, Member};
 use sidecar_policy::workloads::starts;
 use sidecar_policy::workloads::waiting::ObjectRef;
@@ -158,6 +158,7 @@ impl<'a> Leader<'a> {
     fn see(&mut self, workload: &Workload, object: &Object, site: &Site) {
         let policies = &self.scene.policies;
         let fate = census::fate(workload, policies, site, |_, _| false);
+        assert_counted_as_decided(policies, &fate, workload, site);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("x", "v1", "X"));
         let around = Around { policies, site, resource: &resource };
         let object_ref = ObjectRef::new(&workload.kind, object);
@@ -263,6 +264,20 @@ fn decide(scene: &Scene, workload: &Workload, site: &Site) {
     for policy in scene.policies.iter() {
         policy.loss(&after, workload);
         policy.marker(&after);
+    }
+}
+
+/// A workload is counted as missing the content of a policy if and only if a decision would add it, or fail to.
+fn assert_counted_as_decided(policies: &Policies, fate: &census::Fate, workload: &Workload, site: &Site) {
+    let decision = Decision::of(policies, workload, site);
+    for policy in policies.at(workload.namespace()).filter(|policy| policy.injects() && policy.is_enforced()) {
+        let name = policy.name.as_str();
+        let tally = fate.iter().find(|(of, _)| **of == *name).map(|(_, tally)| *tally);
+        let is_missing = matches!(tally, Some(Tally::Missed | Tally::Outdated | Tally::Collided));
+        let left = decision.rest.iter().find(|left| left.policy.name == name);
+        let is_due =
+            decision.inject.iter().any(|own| own.name == name) || left.is_some_and(|left| left.reason.row == 8);
+        assert_eq!(is_missing, is_due, "{name} is {tally:?}: {:?}", left.map(|left| &left.reason));
     }
 }
 

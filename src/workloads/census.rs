@@ -4,9 +4,10 @@
 //! Deployments take less than a megabyte.
 
 use crate::cluster::object::Object;
+use crate::decision::is_deliverable;
 use crate::inject::{self, Presence};
 use crate::policy::checks::{self, Common};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
+use crate::policy::{Policies, Policy, Site, Verdict, decide_with};
 use crate::ranking::{self, Standing};
 use crate::workload::{Kind, Workload};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -376,8 +377,23 @@ pub fn is_matched(workload: &Workload, policy: &str, policies: &Policies, site: 
 pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
     let common = Common::of(workload, site);
     let at_hand = policies.at(workload.namespace());
-    let mut matching: Vec<(&Arc<Policy>, Tally)> =
-        at_hand.filter_map(|policy| Some((policy, tally(&common, policy, policies, workload, site)?))).collect();
+    let judged: Vec<(&Arc<Policy>, Verdict)> =
+        at_hand.filter_map(|policy| Some((policy, verdict(&common, policy, workload, site)?))).collect();
+    // Containers of policies that match are not the user's own, as in a decision.
+    let is_beside = |(policy, verdict): &&(&Arc<Policy>, Verdict)| match verdict {
+        _ if !policy.is_enforced() => false,
+        Verdict::Inject => is_deliverable(policy, &policy.view(workload), site),
+        Verdict::Skip(reason) => reason.row == INJECTED,
+        Verdict::Error(_) => false,
+    };
+    let is_any_claimed =
+        judged.iter().any(|(policy, verdict)| *verdict == Verdict::Inject && policy.is_claimed(workload));
+    let beside: Vec<&Arc<Policy>> =
+        judged.iter().filter(|_| is_any_claimed).filter(is_beside).map(|(policy, _)| *policy).collect();
+    let counted = judged.iter().filter_map(|(policy, verdict)| {
+        Some((*policy, tally(policy, verdict, &beside, &policy.view(workload), site)?))
+    });
+    let mut matching: Vec<(&Arc<Policy>, Tally)> = counted.collect();
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let enforced: Vec<&Arc<Policy>> =
         matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();
@@ -404,24 +420,37 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
         .collect()
 }
 
-fn tally(common: &Common, policy: &Policy, policies: &Policies, workload: &Workload, site: &Site) -> Option<Tally> {
-    // Most policies do not concern a workload, so the detailed reason is not computed.
-    if !policy.injects() || !checks::reaches(policy, workload) {
-        return None;
-    }
-    let workload = &*policy.view(workload);
-    match decide_with(common, policy, workload, site) {
+/// The row that says that the content of a policy is there.
+const INJECTED: u8 = 6;
+
+/// The verdict of `policy`; none if it concerns neither the workload nor another policy. Most policies do not concern a
+/// workload, so the detailed reason is not computed.
+fn verdict(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Option<Verdict> {
+    let concerns = policy.injects() && (checks::reaches(policy, workload) || policy.is_claimed(workload));
+    concerns.then(|| decide_with(common, policy, &policy.view(workload), site))
+}
+
+/// The tally of `policy` after its `verdict`. The policies `beside` match, too.
+fn tally(
+    policy: &Policy,
+    verdict: &Verdict,
+    beside: &[&Arc<Policy>],
+    workload: &Workload,
+    site: &Site,
+) -> Option<Tally> {
+    match verdict {
+        Verdict::Inject if policy.is_injected_beside(workload, beside.iter().copied()) => Some(Tally::Injected),
         Verdict::Inject if policy.is_claimed(workload) => {
-            let others = policies.at(workload.namespace()).filter(|other| other.is_enforced());
-            match policy.presence_beside(workload, others) {
-                Presence::Whole => Some(Tally::Injected),
-                Presence::Lacking(_) => Some(Tally::Missed),
+            match policy.presence_beside(workload, beside.iter().copied()) {
                 Presence::Different(_) => Some(Tally::Outdated),
+                Presence::Whole | Presence::Lacking(_) => Some(Tally::Missed),
             }
         }
         Verdict::Inject if policy.marker(workload).is_some() => Some(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
-        Verdict::Skip(Reason { row: 6, .. }) if checks::selects(policy, workload, site) => Some(Tally::Injected),
+        Verdict::Skip(reason) if reason.row == INJECTED && checks::selects(policy, workload, site) => {
+            Some(Tally::Injected)
+        }
         Verdict::Skip(_) => None,
         Verdict::Error(_) => Some(Tally::Unknown),
     }
@@ -446,6 +475,44 @@ mod tests {
 
     fn counts(census: &Census) -> Counts {
         census.counts("p")
+    }
+
+    /// The only container lacks the variable that the marker lists. A policy that is in effect names that container: only
+    /// where it matches, the container is not the user's own.
+    #[test]
+    fn a_workload_is_counted_as_a_decision_by_all_policies_would_find_it() {
+        let site = Site::new("scpol-system", [], []);
+        let policy = |name: &str, spec: serde_json::Value| {
+            let object = serde_json::json!({ "metadata": { "name": name }, "spec": spec });
+            Arc::new(Policy::parse(&object, &site).expect("valid"))
+        };
+        let variable = serde_json::json!({ "env": [{ "name": "A", "value": "1" }], "appContainers": ["*"] });
+        let adds = policy("adds", serde_json::json!({ "template": variable }));
+        let added = "/spec/template/spec/containers/log/env/A";
+        let marker = format!(r#"{{"v":1,"hash":"{}","added":["{added}"]}}"#, adds.template.hash);
+        let workload = Workload::new(
+            kind(),
+            serde_json::json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web", "namespace": "shop" },
+                "spec": { "template": {
+                    "metadata": { "annotations": { "injected.scpol.dev/adds": marker } },
+                    "spec": { "containers": [{ "name": "log", "image": "log:1" }] },
+                } },
+            }),
+        );
+        for (namespace, expected) in [("other", Tally::Missed), ("shop", Tally::Injected)] {
+            let logs = serde_json::json!({
+                "namespaces": [namespace], "template": { "containers": [{ "name": "log", "image": "log:1" }] },
+            });
+            let policies = Policies::new([adds.clone(), policy("logs", logs)]);
+            assert!(adds.is_claimed(&workload));
+            let fate = super::fate(&workload, &policies, &site, |_, _| false);
+            let found = fate.iter().find(|(name, _)| **name == *"adds").map(|(_, tally)| *tally);
+            assert_eq!(found, Some(expected), "{namespace}");
+            let decision = crate::decision::Decision::of(&policies, &workload, &site);
+            let is_due = decision.inject.iter().any(|policy| policy.name == "adds");
+            assert_eq!(is_due, expected == Tally::Missed, "{namespace}");
+        }
     }
 
     #[test]

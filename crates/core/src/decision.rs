@@ -206,11 +206,10 @@ impl Decision {
 
     /// Row 6 for policies whose content is all there because containers of other matching policies are not the user's own.
     fn leave_out_injected(&mut self, workload: &Workload) {
-        let claimed: Vec<_> = self.inject.iter().filter(|policy| policy.is_claimed(workload)).cloned().collect();
-        for policy in claimed {
+        for policy in self.inject.clone() {
             let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
             let others = self.inject.iter().chain(injected.map(|left| &left.policy));
-            if policy.presence_beside(workload, others) == Presence::Whole {
+            if policy.is_injected_beside(workload, others) {
                 self.inject.retain(|other| other.name != policy.name);
                 self.rest.push(Left { outcome: Outcome::Skipped, reason: checks::injected(&policy), policy });
             }
@@ -429,8 +428,7 @@ impl Decision {
         // What is there needs no injection, whatever the object without it would get: a policy of a higher priority may
         // have come since.
         let (matching, is_update) = (self.matching.clone(), self.update.is_some());
-        let is_there =
-            |policy: &Policy| policy.is_claimed(stored) && policy.presence_beside(stored, &matching) == Presence::Whole;
+        let is_there = |policy: &Policy| policy.is_injected_beside(stored, &matching);
         self.rest.retain(|left| is_update || left.reason.row != 8 || !left.policy.injects() || !is_there(&left.policy));
         self.judge(stored, &Patch::default());
     }
@@ -612,6 +610,11 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
 
 /// The row of the validations. It follows the rows that decide on injection.
 pub const JUDGED: u8 = 9;
+
+/// Whether the template of `policy` can be delivered to `workload`.
+pub fn is_deliverable(policy: &Policy, workload: &Workload, site: &Site) -> bool {
+    delivery(policy, workload, site.native_sidecars).is_ok()
+}
 
 /// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself
 /// from ending. `native_sidecars`: whether the server has native sidecars.

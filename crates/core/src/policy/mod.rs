@@ -410,6 +410,15 @@ impl Policy {
         self.is_claimed(workload) && self.presence(workload) == Presence::Whole
     }
 
+    /// The same where `others` match, too: row 6 of a decision by all policies.
+    pub fn is_injected_beside<'a>(
+        &self,
+        workload: &Workload,
+        others: impl IntoIterator<Item = &'a Arc<Policy>>,
+    ) -> bool {
+        self.is_claimed(workload) && self.presence_beside(workload, others) == Presence::Whole
+    }
+
     /// The forms in which its containers may be in workloads of `kind`. A pod may have been injected by a server with other
     /// abilities.
     pub(crate) fn forms(&self, kind: &Kind) -> Forms {
