@@ -10,7 +10,6 @@ use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::inject::{self, Conflict, Loss, Presence, Template};
 use crate::policy::checks::{self, Common};
-use crate::policy::refused::Refused;
 use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, dialect, scope};
 use crate::ranking::{self, Standing};
 use crate::workload::Workload;
@@ -356,11 +355,10 @@ impl Decision {
     }
 
     /// Rejects `workload`, which `policy` refuses for `reason`, whatever the failure policy says. An update is rejected only
-    /// if it takes away the marker, and if the pod newly has what the policy refuses.
+    /// if it takes away the marker. What the old object had is no excuse: an update that keeps the marker is not judged, so
+    /// two updates would do what one may not.
     fn refuse(&mut self, policy: &Arc<Policy>, workload: &Workload, reason: Reason) {
-        let before = self.update.as_ref().map(|update| policy.view(&update.stored));
-        let is_new = |refused: &Refused| before.as_ref().is_none_or(|before| !refused.is_in(before));
-        let refused = policy.refused(self.native_sidecars).find(|refused| refused.is_in(workload) && is_new(refused));
+        let refused = policy.refused(self.native_sidecars).find(|refused| refused.is_in(workload));
         let (outcome, reason) = match refused.filter(|_| !self.has_kept(policy)) {
             Some(refused) => (Outcome::Rejected, refused.reason()),
             None => (Outcome::Failed, reason),

@@ -184,8 +184,8 @@ pub struct SidecarPolicySpec {
     ///
     /// `Skip` (default): they do not, also under `failurePolicy: Fail`. `Inject`: they do. `Refuse`: the create of a
     /// workload with such a pod is refused, as by a validation: also under `Ignore`, where the engine is reached, unless
-    /// the workload opts out and may. Stored workloads stay. An update that sets the field and takes the sidecar away is
-    /// refused, too, where `targets[].operations` has `UPDATE`.
+    /// the workload opts out and may. Stored workloads stay. An update that takes the sidecar away is refused, too, where
+    /// `targets[].operations` has `UPDATE`.
     #[serde(default)]
     pub host_network_pods: HostNetworkPods,
 

@@ -116,7 +116,6 @@ fn spec(
     }))
 }
 
-/// The validation that shows a probe that these policies are in effect.
 /// The validation that rejects a probe which asks the registration `name`.
 fn probe(site: &Site, name: &str) -> Value {
     let label = format!("object.metadata.?labels[?{}].orValue(\"\")", quoted(PROBE));
@@ -193,13 +192,9 @@ fn of_pods(
     let meant = variables.define("meant", &every(terms));
     let missing = every(vec![rows.is_missing(policy, variables)?]);
     let lost = rows.loses_marker(policy, variables);
+    let is_new = rows.by_operation(policy, lost, false, &missing);
     let refuse = |refused: Refused| {
-        // An update is refused only for what the old object did not have.
-        let update = lost.as_ref().zip(rows.old).map(|(lost, old)| {
-            let had = Rows { access: old, ..*rows }.has(refused);
-            format!("{lost} && !({had})")
-        });
-        let (has, is_new) = (rows.has(refused), rows.by_operation(policy, update, false, &missing));
+        let has = rows.has(refused);
         let message = format!("{told}: {}: {}", Code::PodRefused, refused.message());
         validation(&format!("!({has} && {meant} && {is_new})"), &message)
     };
