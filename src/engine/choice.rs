@@ -200,6 +200,10 @@ impl Meeting<'_> {
         let refusals = left_out.chain(named).map(|(name, why)| (name, Refusal { why, is_final: true }));
         let mut refusals: Refusals = refusals.collect();
         if let Err(reason) = self.fits(engine, &self.in_order(&joined))? {
+            // The server accepted all of them before, so its refusal is of another cause, and passes.
+            if joined.iter().all(|policy| (self.questions.is_in_force)(self.kind, policy)) {
+                return Err(Impasse::Asked);
+            }
             let (culprit, why) = self.first_misfit(engine, &joined, leading.len(), reason)?;
             refusals.insert(culprit.name.clone(), Refusal { why: held(why), is_final: false });
         }

@@ -444,9 +444,8 @@ async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallErr
         return Ok(());
     }
     let Some(resource) = registrar.capabilities.resource(&registrar.kind) else { return Ok(()) };
-    let since = Instant::now();
     for asks in [PROBE_REFUSE, PROBE_REFUSE_IGNORING] {
-        let object = probing(&registrar.kind, &resource, asks);
+        let (object, since) = (probing(&registrar.kind, &resource, asks), Instant::now());
         while since.elapsed() < registrar.timing.settling {
             match trial::create(&registrar.client, &resource, &registrar.namespace, &object, Strictness::Lenient).await
             {
