@@ -108,7 +108,7 @@ pub async fn run(workloads: &Arc<Workloads>, board: &Board, per_minute: u32) {
         owners: owners::Watched::default(),
         evictions: Evictions { per_minute: per_minute as usize, last: VecDeque::new() },
         policies: BTreeMap::new(),
-        refused_at: None,
+        refused: None,
     };
     let mut tick = tokio::time::interval(operator.timing.rollout.tick);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -145,16 +145,16 @@ struct Roller<'a> {
     owners: owners::Watched,
     evictions: Evictions,
     policies: BTreeMap<String, Of>,
-    /// When the server last refused to let us read revisions.
-    refused_at: Option<Instant>,
+    /// When and why the server last refused to let us read or keep revisions.
+    refused: Option<(Instant, String)>,
 }
 
 /// What is known of the rollout of one policy.
 #[derive(Default)]
 struct Of {
     uid: String,
-    /// When the server last refused to keep its revision.
-    refused_at: Option<Instant>,
+    /// When and why the server last refused to keep its revision.
+    refused: Option<(Instant, String)>,
     /// The update revision that [`Self::rolling`] is about.
     update: String,
     rolling: Rolling,
@@ -266,31 +266,33 @@ impl Roller<'_> {
             return Ok(true);
         }
         let now = Instant::now();
-        let refused = || if rolls(policy) { Err(refusal()) } else { Ok(false) };
+        let refused = |why: String| if rolls(policy) { Err(why) } else { Ok(false) };
         let timing = &self.workloads.operator.timing.rollout;
         let is_any = self.workloads.operator.snapshot().policies.iter().any(|policy| rolls(policy));
         let pause = if is_any { timing.again } else { timing.rights };
         // The revision of one policy holds up no other one.
-        let own = self.policies.get(&policy.name).and_then(|known| known.refused_at);
-        if [self.refused_at, own].into_iter().flatten().any(|at| now.duration_since(at) < pause) {
-            return refused();
+        let own = self.policies.get(&policy.name).and_then(|known| known.refused.as_ref());
+        let recent = [self.refused.as_ref(), own].into_iter().flatten().find(|(at, _)| now.duration_since(*at) < pause);
+        if let Some((_, why)) = recent {
+            return refused(why.clone());
         }
         if !self.are_read && !self.may_keep_revisions().await {
-            self.refused_at = Some(now);
+            self.refused = Some((now, refusal()));
             if is_any {
                 warn!(error = refusal(), "Cannot keep revisions; without them nothing is rolled out");
             }
-            return refused();
+            return refused(refusal());
         }
         match self.store(policy, stored, hash).await {
             Ok(()) => Ok(true),
             Err(error) => {
+                let why = format!("{}: {error}", Code::ServerAway);
                 match self.policies.get_mut(&policy.name).filter(|_| self.are_read) {
-                    Some(known) => known.refused_at = Some(now),
-                    None => self.refused_at = Some(now),
+                    Some(known) => known.refused = Some((now, why.clone())),
+                    None => self.refused = Some((now, why.clone())),
                 }
                 warn!(policy = policy.name, %error, "Cannot keep revisions; without them nothing is rolled out");
-                if rolls(policy) { Err(format!("{}: {error}", Code::ServerAway)) } else { Ok(false) }
+                refused(why)
             }
         }
     }

@@ -477,9 +477,13 @@ async fn a_revision_that_the_server_refuses_holds_up_its_policy_alone() -> Resul
     }
     wait_images(&world, &["web"], "envoy:2").await?;
     wait_progress(&world, "envoy", "Complete").await?;
-    let message = wait_progress(&world, "a-held", "Halted").await?;
-    // The condition has the beginning of the server's words.
-    ensure!(message.contains("ValidatingAdmissionPolicy 'hold'"), "{message}");
+    wait_progress(&world, "a-held", "Halted").await?;
+    // The condition has the beginning of the server's words, also between two attempts.
+    for _ in 0..10 {
+        let (_, message) = progressing(&world, "a-held").await?;
+        ensure!(message.contains("ValidatingAdmissionPolicy 'hold'"), "{message}");
+        tokio::time::sleep(timing().rollout.tick).await;
+    }
     // It is tried again after a pause, not at every turn.
     let refused = || {
         let is_refused = |event: &&Value| {
