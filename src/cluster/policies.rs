@@ -7,7 +7,7 @@ use super::object::Object;
 use super::revisions::{self, Splits};
 use super::room::{Measured, Room};
 use crate::api::code::Code;
-use crate::api::condition::{self, condition_in};
+use crate::api::condition::condition_in;
 use crate::api::rules::Violation;
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::metrics::Metrics;
@@ -47,7 +47,7 @@ pub struct Stored {
     pub restarted: Option<Timestamp>,
     /// The annotations for these two whose value is no time.
     pub odd_times: Vec<&'static str>,
-    /// The policy in effect ([`Policy::in_effect`]), or its violations.
+    /// The parsed spec, or its violations.
     pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
 }
 
@@ -59,7 +59,7 @@ impl Stored {
 
     /// Whether the status says that some generation of the policy was accepted.
     pub(super) fn was_accepted(&self) -> bool {
-        condition::was_accepted(&self.status)
+        condition_in(&self.status, "Accepted").is_some_and(|accepted| accepted["status"] == "True")
     }
 
     /// Whether the status says that this generation of the policy was accepted.
@@ -115,7 +115,7 @@ pub async fn follow(
         splits: Splits::new(are_rollouts_on, &site),
         room: Room::new(max_policies),
     };
-    let read = |value: &Value| guarded(metrics, || Policy::in_effect(value, &site));
+    let read = |value: &Value| guarded(metrics, || Policy::parse(value, &site));
     let mut is_complete = true;
     loop {
         let is_change = tokio::select! {

@@ -177,15 +177,14 @@ impl Controller {
         if force == Force::No && !leaves && (early || soon || is_edited) {
             return true;
         }
-        let outcome = told(stored, &state.outcome);
-        let body = shortened(self.status(name, stored, &outcome));
+        let body = shortened(self.status(name, stored, &state.outcome));
         if !differs(&stored.status, &body) {
             return true;
         }
         let api = Api::<Object>::all_with(self.operator.client.clone(), &policies::resource());
         let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
         let written = call(api.patch_status(name, &PatchParams::default(), &patch)).await;
-        self.announce(name, stored, &outcome, &body);
+        self.announce(name, stored, &body);
         let Some(state) = self.statuses.policies.get_mut(name) else { return true };
         state.written = Some(Instant::now());
         match written {
@@ -210,7 +209,7 @@ impl Controller {
         let now = Timestamp::now();
         let progress = rollout.progress.as_ref();
         let conditions = condition::conditions(outcome, progress, &old.conditions, stored.generation, now);
-        let in_force = outcome.is_in_force();
+        let in_force = matches!(outcome, Readiness::InForce { .. });
         let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).collect();
         let is_elsewhere = !engines.is_empty() && !engines.iter().any(|engine| engine.is_per_policy());
         let engines: Vec<_> = engines.into_iter().map(EngineName::as_str).collect();
@@ -238,7 +237,7 @@ impl Controller {
     }
 
     /// Records an event when the reason of Ready changes. It is recorded once, even if the server rejects the status.
-    fn announce(&mut self, name: &str, stored: &Stored, outcome: &Readiness, status: &Value) {
+    fn announce(&mut self, name: &str, stored: &Stored, status: &Value) {
         let Some(ready) = condition_in(status, "Ready") else { return };
         let Some(state) = self.statuses.policies.get_mut(name) else { return };
         let is_known = condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]);
@@ -250,7 +249,7 @@ impl Controller {
         if ready["reason"] == Code::Halted.name() {
             return;
         }
-        let (reason, code, message) = match outcome {
+        let (reason, code, message) = match &state.outcome {
             Readiness::InForce { .. } => (
                 EventReason::PolicyAccepted,
                 Code::Programmed,
@@ -260,9 +259,6 @@ impl Controller {
                 },
             ),
             Readiness::Rejected { code, message } => (EventReason::PolicyRejected, *code, message.clone()),
-            Readiness::NotUnderstood { message, .. } => {
-                (EventReason::PolicyRejected, Code::NotUnderstood, message.clone())
-            }
             Readiness::Impossible { code, message } | Readiness::Waiting { code, message } => {
                 (EventReason::EngineUnavailable, *code, message.clone())
             }
@@ -303,10 +299,8 @@ impl Controller {
             let progress = rollouts.get(name).and_then(|state| state.progress.as_ref());
             matches!(progress, Some(Progress::Halted(_)))
         };
-        let stored = self.snapshots.borrow().policies.clone();
-        let is_understood = |name: &str| stored.get(name).is_none_or(|policy| policy.not_understood.is_none());
         let is_ready = |(name, state): &(&String, &PolicyState)| match state.outcome {
-            Readiness::InForce { .. } => !is_halted(name) && is_understood(name),
+            Readiness::InForce { .. } => !is_halted(name),
             Readiness::Suspended | Readiness::Audit { .. } => true,
             _ => false,
         };
@@ -337,15 +331,6 @@ impl Controller {
             .into_iter()
             .map(|((policy, namespace), counts)| ([policy.to_string(), namespace.to_string()], states(counts)));
         metrics.set_namespace_workloads(&namespaces.collect());
-    }
-}
-
-/// What the status of the policy `stored` says about `outcome`.
-fn told(stored: &Stored, outcome: &Readiness) -> Readiness {
-    let faults = stored.parsed.as_ref().ok().and_then(|policy| policy.not_understood.as_deref());
-    match faults {
-        Some(faults) => Readiness::NotUnderstood { stand_in: Box::new(outcome.clone()), message: faults.to_owned() },
-        None => outcome.clone(),
     }
 }
 

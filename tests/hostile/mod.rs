@@ -10,13 +10,11 @@
 //! | [`revisions`] | writes stored revisions, times and numbers |
 //! | [`tenants`] | has a policy beside those of others |
 //! | [`power`] | holds the operator's token |
-//! | [`going_back`] | edits a policy so that an older operator does not understand it |
 //! | [`ways_out`] | writes workloads that a policy could leave out |
 //! | [`objects`] | creates workloads that a generator makes |
 
 mod authors;
 mod generator;
-mod going_back;
 #[path = "../kept/mod.rs"]
 mod kept;
 mod markers;
@@ -31,7 +29,6 @@ mod ways_out;
 /// The tests of every file.
 pub(crate) const TESTS: &[&[crate::runner::Test]] = &[
     authors::TESTS,
-    going_back::TESTS,
     markers::TESTS,
     objects::TESTS,
     power::TESTS,

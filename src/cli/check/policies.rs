@@ -44,19 +44,16 @@ pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
 }
 
 /// The problem that the operator in the cluster serves a policy that an operator of this release cannot read: it is older, and would
-/// not inject by the policy.
+/// unregister the policy.
 fn unreadable(policy: &Object, site: &Site) -> Option<Item> {
     let status = status::status(policy);
     status::condition(&status, "Ready").filter(|ready| ready.status == "True")?;
     let violations = Policy::parse(&policy.value(), site).err()?;
     let unknown = violations.into_iter().find(|violation| violation.code == Code::UnknownField)?;
-    let (field, release) = (unknown.field, env!("CARGO_PKG_VERSION"));
-    let consequence = match Policy::in_effect(&policy.value(), site) {
-        Ok(_) => "refuse each create that the policy selects (`failurePolicy: Fail`)",
-        Err(_) => "unregister the policy, and new workloads would have no sidecar",
-    };
     let message = format!(
-        "`{field}` is no field for this release of scpol ({release}): an operator of this release would {consequence}"
+        "`{}` is no field for this release of scpol ({}): an operator of this release would unregister the policy",
+        unknown.field,
+        env!("CARGO_PKG_VERSION")
     );
     let fix = "Remove the field before you go back to this release.";
     Some(Item::problem(format!("policy {}", policy.name()), Code::UnknownField, message).with_fix(fix))

@@ -105,7 +105,7 @@ impl Completer {
         }
         let api = Api::<Object>::all_with(operator.client.clone(), &policies::resource());
         let (site, mut valid) = (operator.site(), Vec::new());
-        let parse = |object: Object| valid.extend(Policy::in_effect(&object.value(), &site).ok().map(Arc::new));
+        let parse = |object: Object| valid.extend(Policy::parse(&object.value(), &site).ok().map(Arc::new));
         Pages::new(api, ListParams::default()).each(parse).await?;
         let policies = Arc::new(Policies::after(&operator.snapshot().policies, valid));
         *read = Some((Instant::now(), policies.clone()));

@@ -301,9 +301,6 @@ codes! {
     335 TooManyPolicies "Delete policies that are not needed, make large ones smaller, or start the operator with a larger `--max-policies`.";
     /// Who wrote a stored policy last has lost a right that the author check asks for: the policy goes on injecting (`scpol check --authors`).
     336 AuthorLostRight "Have somebody write the policy again who has the right, or delete it; or give the right back.";
-    /// An edit has brought a field that this operator does not know: a newer release has it, or it is misspelled. So nobody knows what the policy
-    /// adds, and where, and under `failurePolicy: Fail` the creates that the rest of it selects are refused.
-    337 NotUnderstood "Remove the field, correct its spelling, or upgrade the operator. `spec.suspend: true` lets the creates go on.";
 
     /// The spec asks for a new revision, and no workload has been touched yet.
     400 NewRevision "";

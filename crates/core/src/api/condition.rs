@@ -119,13 +119,6 @@ pub enum Readiness {
         /// The fields, and what to write instead.
         message: String,
     },
-    /// The spec has fields that are not understood, and a stand-in refuses what the rest selects.
-    NotUnderstood {
-        /// The state of the stand-in.
-        stand_in: Box<Readiness>,
-        /// The fields.
-        message: String,
-    },
     /// The spec is valid, but cannot take effect on this server in its current configuration.
     Impossible {
         /// The reason.
@@ -141,23 +134,6 @@ pub enum Readiness {
         /// The missing precondition.
         message: String,
     },
-}
-
-impl Readiness {
-    /// Whether the policy, or its stand-in, is in effect.
-    pub fn is_in_force(&self) -> bool {
-        match self {
-            Self::NotUnderstood { stand_in, .. } => stand_in.is_in_force(),
-            outcome => matches!(outcome, Self::InForce { .. }),
-        }
-    }
-}
-
-/// Whether the `status` of a policy says that some form of it was accepted: the present one, or one before fields that were not
-/// understood.
-pub fn was_accepted(status: &Value) -> bool {
-    condition_in(status, ConditionType::Accepted.as_str())
-        .is_some_and(|accepted| accepted["status"] == "True" || accepted["reason"] == Code::NotUnderstood.name())
 }
 
 /// The state of a policy's rollout, in the words of a Deployment. Each has the message for users.
@@ -237,18 +213,9 @@ fn row<'a>(
     use ConditionType as T;
     use Status::{False, True, Unknown};
     const VALID: (Status, Code, &str) = (True, Code::Valid, "the spec is valid");
-    const REFUSES: &str = "creates that the policy selects are refused, as `failurePolicy: Fail` says";
     const SEEN: (Status, Code, &str) = (Unknown, Code::Reconciling, "seen by the operator, which is working on it");
     if type_ == T::Progressing {
         return progress.map(Progress::row);
-    }
-    if let Readiness::NotUnderstood { stand_in, message } = outcome {
-        return match type_ {
-            T::Accepted => Some((False, Code::NotUnderstood, message)),
-            T::Ready if stand_in.is_in_force() => Some((False, Code::NotUnderstood, message)),
-            T::Programmed | T::Stalled if stand_in.is_in_force() => Some((True, Code::NotUnderstood, REFUSES)),
-            _ => row(stand_in, progress, type_),
-        };
     }
     if let (Readiness::InForce { .. }, Some(Progress::Halted(message))) = (outcome, progress) {
         match type_ {
@@ -384,14 +351,6 @@ mod tests {
             Readiness::Audit { sample: None },
             Readiness::Audit { sample: Some("Deployment `a/b` would get container `c`".into()) },
             Readiness::Rejected { code: Code::InvalidField, message: message.clone() },
-            Readiness::NotUnderstood {
-                stand_in: Box::new(Readiness::InForce { conflicts: None, degraded: None, instead: None }),
-                message: message.clone(),
-            },
-            Readiness::NotUnderstood {
-                stand_in: Box::new(Readiness::Waiting { code: Code::RemovedByHand, message: "until ..".into() }),
-                message: message.clone(),
-            },
             Readiness::Impossible { code: Code::EngineUnavailable, message: message.clone() },
             Readiness::Waiting { code, message },
         ]
@@ -547,15 +506,6 @@ mod tests {
             (
                 "Ready=False InvalidField, Accepted=False InvalidField, Programmed=False InvalidField, Stalled=True InvalidField",
                 "Failed",
-            ),
-            (
-                "Ready=False NotUnderstood, Accepted=False NotUnderstood, Programmed=True NotUnderstood, Stalled=True NotUnderstood",
-                "Failed",
-            ),
-            // The hold must be seen by the next leader.
-            (
-                "Ready=False RemovedByHand, Accepted=False NotUnderstood, Programmed=False RemovedByHand, Reconciling=True RemovedByHand",
-                "InProgress",
             ),
             (
                 "Ready=False EngineUnavailable, Accepted=True Valid, Programmed=False EngineUnavailable, Stalled=True EngineUnavailable",

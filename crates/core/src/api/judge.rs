@@ -1,7 +1,6 @@
 //! Every fault of a policy at once. [`decode`] stops at an unreadable spec. This module removes the unreadable fields
 //! and validates the rest.
 
-use super::code::Code;
 use super::derived;
 use super::field::beginnings;
 use super::rules::{Rules, Violation, check, decode};
@@ -36,14 +35,6 @@ pub fn judge(name: &str, raw: &Value, site: &Rules) -> (Option<SidecarPolicySpec
         !gone.concerns(&violation.field) && seen.insert((violation.code, violation.field.clone()))
     }));
     (spec, violations)
-}
-
-/// The part of the untyped spec `raw` of the policy `name` that this release knows, and the unknown fields; none if there are other
-/// faults, or no unknown fields. The part is valid.
-pub fn known_part(name: &str, raw: &Value, site: &Rules) -> Option<(SidecarPolicySpec, Vec<Violation>)> {
-    let unknown = decode(raw).err().filter(|faults| faults.iter().all(|fault| fault.code == Code::UnknownField))?;
-    let (spec, _) = readable(raw)?;
-    check(name, &spec, site).is_empty().then_some((spec, unknown))
 }
 
 /// The removed fields.

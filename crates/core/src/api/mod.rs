@@ -17,7 +17,7 @@ pub mod v1alpha1;
 
 pub use format::{is_dns_label, is_policy_name};
 pub(crate) use format::{is_group, mount_path};
-pub use judge::{judge, known_part};
+pub use judge::judge;
 pub(crate) use schema::similar;
 
 /// The API group of everything that users write.

@@ -10,14 +10,10 @@ mod split;
 mod versioned;
 
 use crate::api::code::Code;
-use crate::api::condition::was_accepted;
-use crate::api::known_part;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::rules::{self, Rules, Violation};
 use crate::api::trust::Trust;
-use crate::api::v1alpha1::{
-    FailurePolicy, MatchCondition, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation,
-};
+use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::capabilities::Capabilities;
 use crate::inject::marker::Marker;
 use crate::inject::presence::{Forms, presence, presence_of_items};
@@ -108,11 +104,6 @@ impl Site {
     }
 }
 
-/// The name of the condition of a stand-in. No condition of a spec can have it.
-const NOT_UNDERSTOOD: &str = "the operator knows every field";
-/// The expression of that condition. The failure names the key.
-const ALWAYS_FAILS: &str = r#"{"": true}["the policy has a field that this operator does not know"]"#;
-
 /// A valid `SidecarPolicy`.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -140,8 +131,6 @@ pub struct Policy {
     pub conditions: Vec<(String, Arc<VersionedExpression>)>,
     /// `spec.validations`, compiled.
     pub validations: Vec<Demand>,
-    /// The fields that are not understood, if this is the stand-in of [`Policy::in_effect`].
-    pub not_understood: Option<Arc<str>>,
     namespaces: Option<Vec<WildMatch>>,
     exclude_namespaces: Vec<WildMatch>,
     /// What a rollout in steps makes of it.
@@ -209,33 +198,6 @@ impl Policy {
         other.spec.priority.cmp(&self.spec.priority).then_with(|| self.name.cmp(&other.name))
     }
 
-    /// The policy that the stored custom resource `object` puts into effect: [`Self::parse`], or a stand-in.
-    ///
-    /// A stand-in is for a policy under `failurePolicy: Fail` that was accepted before an edit brought fields that this release does not
-    /// know. What these would change is unknown, so nothing may pass as if there were no policy. The stand-in is the rest of the policy with one
-    /// more condition, which always fails: every engine refuses what the rest selects, and treats it otherwise as any policy.
-    ///
-    /// # Errors
-    /// Every fault of the spec, each with its code and the path of its field.
-    pub fn in_effect(object: &Value, site: &Site) -> Result<Self, Vec<Violation>> {
-        Self::parse(object, site).or_else(|violations| Self::stand_in(object, site).ok_or(violations))
-    }
-
-    fn stand_in(object: &Value, site: &Site) -> Option<Self> {
-        let meta = &object["metadata"];
-        let name = meta["name"].as_str().unwrap_or_default();
-        if !was_accepted(&object["status"]) {
-            return None;
-        }
-        let (mut spec, unknown) = known_part(name, &object["spec"], &site.rules())?;
-        spec.update_strategy = None;
-        spec.match_conditions
-            .push(MatchCondition { name: NOT_UNDERSTOOD.to_owned(), expression: ALWAYS_FAILS.to_owned() });
-        let faults: Vec<_> = unknown.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
-        let policy = Self { not_understood: Some(faults.join("; ").into()), ..Self::new(meta, spec) };
-        (policy.refuses() && policy.is_enforced()).then_some(policy)
-    }
-
     fn new(meta: &Value, spec: SidecarPolicySpec) -> Self {
         let text = |field: &str| meta[field].as_str().unwrap_or_default();
         let name = text("name");
@@ -273,7 +235,6 @@ impl Policy {
             validations: spec.validations.iter().filter_map(Demand::compile).collect(),
             namespaces: spec.namespaces.as_ref().map(globs),
             exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
-            not_understood: None,
             split: None,
             half: None,
             spec,
