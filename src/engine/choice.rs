@@ -3,9 +3,9 @@
 //! Policies that meet on one resource share one engine there, because one place must decide their order and their collisions.
 //! So the unit is the resource, and not the policy.
 //!
-//! The policies of the highest `spec.priority` choose that engine, and those of lower priorities join it. So nobody moves policies
-//! that outrank his own. The result depends on the set of policies, and not on the order in which they came. Only among policies
-//! of one priority, those in effect come first.
+//! The policies of the highest `spec.priority` choose the engine. Policies of lower priorities join it, and never move those above
+//! them. Between priorities, the order in which policies were created does not matter. Among policies of one priority, those in
+//! effect come first.
 
 use super::{EngineName, Unavailable, all};
 use crate::api::code::Code;

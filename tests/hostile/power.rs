@@ -166,7 +166,7 @@ async fn webhooks(thief: &Thief) -> Result<()> {
         ] {
             ensure!(thief.may_not_register(kind, attack.clone()).await?, "{kind} is accepted: {attack}");
         }
-        // Custom resources with the names of what keeps secrets.
+        // Custom resources that have the names of the core resources.
         for resource in ["secrets", "serviceaccounts"] {
             let custom = rule(json!({ "apiGroups": ["example.org"], "resources": [resource] }));
             ensure!(!thief.may_not_register(kind, custom.clone()).await?, "{kind} is refused: {custom}");

@@ -108,7 +108,7 @@ async fn a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone() -> Res
 
 const INSIDE: &str = "MutatingAdmissionPolicy";
 
-/// Somebody who creates all the time, as a dry run, and looks whether each answer has all `sidecars`.
+/// A client that posts dry-run creates until it is stopped, and counts the answers that lack one of `sidecars`.
 struct Creator {
     stop: Arc<AtomicBool>,
     creates: JoinHandle<(usize, Vec<String>)>,

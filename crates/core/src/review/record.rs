@@ -1,9 +1,8 @@
 //! The record of who wrote a policy last: the annotation [`KEY`]. Pure.
 //!
-//! API servers do not store who wrote an object, so without a record nobody knows whether the author of a stored policy still has the
-//! rights for it. From 1.36 on, the MutatingAdmissionPolicy in `config/author-record` writes the record, and overwrites what a writer
-//! sends. Both forms of the author check refuse a new record that names somebody else, so that nobody can forge one before a server
-//! records. A record gives no power: it is only shown, and only where servers record. Elsewhere an edit may keep an old record,
+//! API servers do not store the author of an object. The record is how `scpol check --authors` finds authors who have lost a right. From 1.36 on, the MutatingAdmissionPolicy in `config/author-record` writes the record, and overwrites what a writer
+//! sends. Both forms of the author check refuse a new record that names another user, so a record cannot be forged before a server
+//! writes records. A record gives no power: it is only shown, and only where servers record. Elsewhere an edit may keep an old record,
 //! because tools that apply manifests do not know it.
 
 use super::author::Author;
