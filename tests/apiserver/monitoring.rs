@@ -37,7 +37,7 @@ impl<'a> Prometheus<'a> {
             for rule in group["rules"].as_array_mut().context("rules")? {
                 // The real ones wait for minutes.
                 let expr = rule["expr"].as_str().context("expr")?;
-                rule["expr"] = json!(expr.replace("[10m]", &format!("[{PERIOD}]")));
+                rule["expr"] = json!(expr.replace("10m", PERIOD));
                 if rule.get("for").is_some() {
                     rule["for"] = json!("2s");
                 }
@@ -153,7 +153,11 @@ async fn every_query_of_the_dashboard_has_data_and_alerts_fire_and_end() -> Resu
     .await?;
     in_force(&world.cluster, "envoy").await?;
 
-    // Nothing fires while nothing is wrong. Prometheus was there before the operator.
+    // Nothing fires while nothing is wrong. Prometheus was there before the operator, and finds it after seconds.
+    within(LIMIT, "Prometheus scrapes the operator", || async {
+        Ok(!prometheus.query("scpol_leader == 1").await?.is_empty())
+    })
+    .await?;
     prometheus.fires("SidecarPolicyNobodyLeads", false).await?;
     assert_eq!(prometheus.firing().await?, [""; 0]);
     let made = Cell::new(0);
@@ -172,8 +176,8 @@ async fn every_query_of_the_dashboard_has_data_and_alerts_fire_and_end() -> Resu
     // While no operator runs, the API server passes the webhook over.
     operator.kill().await?;
     prometheus.scrape(&[])?;
-    create("shop").await?;
     prometheus.fires("SidecarPolicyNobodyLeads", true).await?;
+    // The first one that comes without its sidecar.
     create("shop").await?;
     prometheus.fires("SidecarPolicyWebhookPassedOver", true).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
