@@ -66,8 +66,9 @@ chaos: assets ## What may go wrong between the operator and API servers, with th
 	@SCPOL_CHAOS_ALL=1 cargo test --locked --workspace --test apiserver -- $(or $(CASES),chaos::)
 
 .PHONY: laws
-laws: ## The laws of injection on a million generated cases and more; PROPTEST_CASES sets how many each law gets
+laws: ## The laws of injection on a million generated cases and more, and the sentences about rollouts in a million states; PROPTEST_CASES, MODEL_STATES
 	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test offline -- laws:: updates::
+	@MODEL_STATES=$${MODEL_STATES:-1000000} MODEL_BOUND=2 cargo test --locked --package model -- --nocapture
 
 .PHONY: fuzz
 fuzz: ## Fuzzing, guided by coverage: FUZZ_SECONDS=60 or FUZZ_RUNS=10000000 for each of FUZZ_TARGETS

@@ -43,7 +43,8 @@
 //! | how stored workloads are watched, counted and reported | [`workloads`] |
 //! | the reports of `--reports` | [`workloads::reports`] |
 //! | what a rollout does to one workload | core: [`update`] |
-//! | which workloads a rollout touches, when and in which order | [`rollout`] |
+//! | which workloads a rollout touches, when and in which order | core: [`rollout`]; the loop around it: [`roller`] |
+//! | the facts that tasks of the process tell each other | [`board`] |
 //! | how we connect, watch, lead and write events | [`cluster`] |
 //! | the connection, configuration and caches of the process | [`operator`] |
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |
@@ -73,6 +74,7 @@
 //! `tests/architecture.rs` proves what is pure, that in this crate only its folder and one registry know an engine, and that folders do
 //! not import each other in a circle.
 
+pub mod board;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
@@ -80,7 +82,7 @@ pub mod engine;
 pub(crate) mod listener;
 pub mod metrics;
 pub mod operator;
-pub mod rollout;
+pub mod roller;
 pub mod serving;
 pub mod source;
 mod survival;
@@ -91,5 +93,5 @@ pub mod workloads;
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
     api, capabilities, compile, convert, decision, inject, lint, manifest, naming, outside, policy, quality, ranking,
-    review, revision, steps, targets, update, workload,
+    review, revision, rollout, targets, update, workload,
 };

@@ -6,10 +6,10 @@ use crate::cluster::client::{CallError, Progress};
 use crate::cluster::hub::Hub;
 use crate::cluster::namespaces::{self, Namespaces};
 use crate::cluster::policies::Snapshot;
-use crate::cluster::revisions;
 use crate::cluster::servers::Servers;
 use crate::metrics::Metrics;
 use crate::policy::Site;
+use crate::rollout::stored::rolls;
 use crate::survival::{self, lock};
 use crate::timing::Timing;
 use crate::workload::Kind;
@@ -151,7 +151,7 @@ impl Operator {
     /// Watches the Namespaces for ever, once a policy needs more than their names.
     pub async fn follow_namespaces(&self) {
         let needs_them = |snapshot: &Snapshot| {
-            snapshot.policies.read_namespaces() || snapshot.policies.iter().any(|policy| revisions::decide(policy))
+            snapshot.policies.read_namespaces() || snapshot.policies.iter().any(|policy| rolls(policy))
         };
         if self.snapshots().wait_for(needs_them).await.is_err() {
             return;

@@ -8,7 +8,7 @@
 //! constants of this module. No timing changes the constants, because API servers define them or every command uses
 //! them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time limit of one call. Watches have their own limit. The server itself ends a request after 60 s, and rejects a
 /// create that waits for us after [`CREATE_LIMIT`].
@@ -20,6 +20,30 @@ pub const CONNECT_LIMIT: Duration = seconds(5);
 pub const ANSWER_LIMIT: Duration = seconds(65);
 /// The time after which the API server gives up on a create. No client waits for an older object.
 pub const CREATE_LIMIT: Duration = seconds(30);
+
+/// How long this process has waited for something. A process that was frozen in between, or starved, has not waited for that time:
+/// what it waited for may be there, and another leader may rely on it.
+pub struct Waited {
+    spent: Duration,
+    last: Instant,
+}
+
+impl Waited {
+    /// The most that counts between two looks. A look takes a request and a pause, some tenths of a second.
+    const LOOK: Duration = seconds(1);
+
+    /// Nothing yet.
+    pub fn begin(now: Instant) -> Self {
+        Self { spent: Duration::ZERO, last: now }
+    }
+
+    /// The time until `now`. Call it after each look.
+    pub fn so_far(&mut self, now: Instant) -> Duration {
+        self.spent += now.duration_since(self.last).min(Self::LOOK);
+        self.last = now;
+        self.spent
+    }
+}
 
 /// All waiting times of the operator.
 #[derive(Debug)]
@@ -113,8 +137,8 @@ pub struct Controller {
     pub retry: Duration,
     /// The pause before a policy is verified again, if another admission plugin may have rejected the probe.
     pub verify_again: Duration,
-    /// The shortest time between two statuses of one policy (contract of the API). A deleted policy is reported at
-    /// once.
+    /// The shortest time between two statuses of one policy that differ only in counts or in the words of messages
+    /// (contract of the API). All else is written at once.
     pub status_period: Duration,
     /// A policy that is in effect within this time gets one status instead of two.
     pub first_status: Duration,
@@ -130,8 +154,8 @@ pub struct Controller {
     /// The time for which an engine counts as switched off while a policy waits for it. A trial may have been too
     /// early.
     pub engine_off: Duration,
-    /// The delay between a change of the policies and a new count of all workloads. Several changes in a row cause one
-    /// count.
+    /// The shortest time between the beginnings of two counts of all workloads. The first change of the policies is counted
+    /// in a moment, and several changes in a row cause one count.
     pub recount_delay: Duration,
     /// The interval of checks whether a hold of the author check, or a pause after a failure, is over.
     pub author_look: Duration,
@@ -601,6 +625,15 @@ mod tests {
             ("the webhook stops in time", process.leaving + webhook.linger + webhook.drain, GRACE),
             ("replicas know of nodes as soon as the leader", webhook.survey, controller.discovery_at_rest),
         ]
+    }
+
+    #[test]
+    fn a_process_that_was_frozen_has_not_waited() {
+        let begin = Instant::now();
+        let mut waited = Waited::begin(begin);
+        let mut at = |time| waited.so_far(begin + millis(time));
+        assert_eq!([at(300), at(600)], [millis(300), millis(600)]);
+        assert_eq!([at(60_000), at(60_100)], [millis(1600), millis(1700)]);
     }
 
     #[test]

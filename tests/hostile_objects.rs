@@ -10,26 +10,28 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use sidecar_policy::api::POLICY_LABEL;
 use sidecar_policy::cluster::object::Object;
-use sidecar_policy::cluster::revisions::{self, Stored};
 use sidecar_policy::decision::{self, Decision};
 use sidecar_policy::inject::{self, marker};
+use sidecar_policy::policy::extent::{Extent, Place};
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::review::{Call, Review};
 use sidecar_policy::revision::{Content, Revision};
-use sidecar_policy::rollout::plan::{Done, Facts, Left, Owners, Pace, Rolling};
+use sidecar_policy::rollout::pace::{Answer, Done, Left, Look, Memory, Pace};
+use sidecar_policy::rollout::{Facts, Members, Owners, Published, Record, Stored, stored as revisions};
 use sidecar_policy::update;
-use sidecar_policy::workload::{Kind, Workload};
+use sidecar_policy::workload::{Kind, ObjectRef, Workload};
 use sidecar_policy::workloads::behind::Around;
 use sidecar_policy::workloads::census::{self, Census, Counts, Tally};
-use sidecar_policy::workloads::fleet::{self, Fleet, Member};
+use sidecar_policy::workloads::fleet::{self, Basis, Fleet};
 use sidecar_policy::workloads::starts;
-use sidecar_policy::workloads::waiting::ObjectRef;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
 /// The objects of an ordinary run: some seconds.
+/// Of no kind all workloads have been compared, and none is asked for.
+const BASIS: Basis = Basis { policy: 0, namespaces: None };
 const COUNT: u64 = 400;
 /// The most members of a rollout that are kept from one object to the next.
 const KEPT: usize = 20;
@@ -56,7 +58,8 @@ impl Scene {
         };
         let envoy = parse("envoy", spec("envoy:1"));
         let earlier = Content::of(&parse("envoy", spec("envoy:0")).spec).unwrap();
-        let split = Policy::clone(&envoy).split(Arc::new(envoy.with_content(&earlier)), ["canary".to_owned()].into());
+        let split = Policy::clone(&envoy)
+            .split(Arc::new(envoy.with_content(&earlier)), Extent::of_namespaces(["canary".to_owned()]));
         let targets = &spec("")["targets"];
         let fail = parse(
             "fail",
@@ -98,7 +101,7 @@ impl Scene {
 
     fn victim(&self) -> Victim<'_> {
         // Objects of that namespace have the earlier content.
-        let hash = &self.envoy.at("hostile").template.hash;
+        let hash = &self.envoy.at_place("hostile", &Place::default()).template.hash;
         Victim { name: "envoy", hash, container: "envoy", volume: "v" }
     }
 }
@@ -131,14 +134,14 @@ struct Leader<'a> {
     scene: &'a Scene,
     census: Census,
     fleet: Fleet,
-    rolling: Rolling,
+    rolling: Memory,
     kept: Vec<ObjectRef>,
 }
 
 impl<'a> Leader<'a> {
     fn new(scene: &'a Scene) -> Self {
         let (census, fleet) = (Census::default(), Fleet::default());
-        let mut leader = Self { scene, census, fleet, rolling: Rolling::default(), kept: Vec::new() };
+        let mut leader = Self { scene, census, fleet, rolling: Memory::default(), kept: Vec::new() };
         let neighbour = Workload::new(deployments(), scene.neighbour.value());
         leader.see(&neighbour, &scene.neighbour, &scene.sites[0]);
         leader.check_neighbour();
@@ -149,9 +152,9 @@ impl<'a> Leader<'a> {
     fn check_neighbour(&self) {
         let expected = Counts { matched: 1, injected: 1, ..Counts::default() };
         assert_eq!(self.census.counts("calm"), expected);
-        let members = self.fleet.of("calm").unwrap();
+        let members = self.fleet.members("calm", BASIS, std::iter::empty()).unwrap();
         assert_eq!(members.len(), 1);
-        let look = look(&mut Rolling::default(), "calm", members, &self.scene.policies);
+        let look = look(&mut Memory::default(), "calm", members, &self.scene.policies);
         assert!(look.is_complete && look.ready == 1, "{look:?}");
     }
 
@@ -161,12 +164,12 @@ impl<'a> Leader<'a> {
         assert_counted_as_decided(policies, &fate, workload, site);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("x", "v1", "X"));
         let around = Around { policies, site, resource: &resource };
-        let object_ref = ObjectRef::new(&workload.kind, object);
+        let object_ref = ObjectRef::new(&workload.kind, object.place());
         for policy in policies.iter() {
-            let own = policy.at(workload.namespace());
+            let own = policy.at(workload);
             around.behind(own, true, &fate, workload);
             decision::rehearsal(own, workload, site);
-            let member = Member::of(workload, object, own, site);
+            let member = fleet::member(workload, object, policy, site);
             let is_matched = fate.iter().any(|(name, _)| **name == *policy.name) && fleet::takes_part(workload);
             self.fleet.see(&policy.name, &object_ref, is_matched.then_some(member));
         }
@@ -195,7 +198,7 @@ impl<'a> Leader<'a> {
         decide(scene, &workload, site);
         update(scene, &workload, site);
         self.see(&workload, &object, site);
-        self.roll(ObjectRef::new(kind, &object));
+        self.roll(ObjectRef::new(kind, object.place()));
         self.check_neighbour();
         stored(scene, seed, site);
     }
@@ -205,48 +208,54 @@ impl<'a> Leader<'a> {
         if self.kept.len() > KEPT {
             self.fleet.gone(&self.kept.remove(0));
         }
-        let Some(members) = self.fleet.of("envoy") else { return };
+        let Some(members) = self.fleet.members("envoy", BASIS, std::iter::empty()) else { return };
         let seen = look(&mut self.rolling, "envoy", members, &self.scene.policies);
-        for (number, object) in seen.next.iter().enumerate() {
-            let member = &members[object];
-            match number % 3 {
-                0 => self.rolling.touched(object, member, Done::Patched(member.version), Timestamp::now()),
-                1 => self.rolling.touched(object, member, Done::Evicted, Timestamp::now()),
+        for (number, next) in seen.next.iter().enumerate() {
+            let member = &members[&next.object];
+            let answer = match number % 3 {
+                0 => Answer::Done(Done::Patched(member.version)),
+                1 => Answer::Done(Done::Evicted),
                 _ => {
                     let left = Left { code: sidecar_policy::api::code::Code::ContentEdited, message: String::new() };
-                    self.rolling.leave(object, member.version, left);
+                    Answer::Left(member.version, left)
                 }
-            }
+            };
+            self.rolling.answered(&next.object, member, answer, Timestamp::now());
         }
     }
 }
 
-fn look(
-    rolling: &mut Rolling,
-    policy: &str,
-    members: &fleet::Members,
-    policies: &Policies,
-) -> sidecar_policy::rollout::plan::Look {
+fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Policies) -> Look {
     let policy = policies.get(policy).unwrap();
-    let revision_of = |namespace: &str| policy.at(namespace).revision.as_deref().unwrap();
+    let earlier = policy.earlier().and_then(|earlier| earlier.revision.as_deref()).zip(policy.extent());
     let now = Timestamp::now();
-    rolling.look(&Facts {
+    let facts = Facts {
         policy: &policy.name,
+        leader: "leader",
+        now,
         members,
         owners: &Owners::new(),
+        beside: &std::collections::HashMap::new(),
+        kinds: &policy.kinds,
         update: policy.revision.as_deref().unwrap(),
-        revision_of: &revision_of,
-        since: now,
+        published: Published { is_in_force: true, earlier },
+        created: now,
         restarted: None,
+        per_namespace: None,
+        can_fail: true,
+        held: std::collections::BTreeSet::new(),
         pace: Pace {
             max_unavailable: 5,
             min_ready: SignedDuration::from_secs(5),
             deadline: SignedDuration::from_secs(60),
+            again: SignedDuration::from_secs(10),
         },
-        is_in_scope: &|_| true,
+        is_in_scope: &|_, _| true,
+        evictions: 60,
         stuck: &|_| None,
-        now,
-    })
+        way: &|_, _| update::Way::Evict,
+    };
+    rolling.look(&facts, &Record::default())
 }
 
 /// What every engine does to a new workload.
@@ -270,7 +279,7 @@ fn decide(scene: &Scene, workload: &Workload, site: &Site) {
 /// A workload is counted as missing the content of a policy if and only if a decision would add it, or fail to.
 fn assert_counted_as_decided(policies: &Policies, fate: &census::Fate, workload: &Workload, site: &Site) {
     let decision = Decision::of(policies, workload, site);
-    for policy in policies.at(workload.namespace()).filter(|policy| policy.injects() && policy.is_enforced()) {
+    for policy in policies.at(workload).filter(|policy| policy.injects() && policy.is_enforced()) {
         let name = policy.name.as_str();
         let tally = fate.iter().find(|(of, _)| **of == *name).map(|(_, tally)| *tally);
         let is_missing = matches!(tally, Some(Tally::Missed | Tally::Outdated | Tally::Collided));
@@ -339,11 +348,10 @@ fn stored(scene: &Scene, seed: u64, site: &Site) {
         },
         "data": content, "revision": 7,
     });
-    let object = serde_json::from_value::<Object>(generator::spoiled(seed, revision));
-    if let Some(Ok(stored)) = object.ok().and_then(|object| Stored::parse(&object)) {
+    if let Some(Ok(stored)) = Stored::parse(&generator::spoiled(seed, revision)) {
         assert_eq!(stored.revision.content, *content, "only what has its own hash counts");
         revisions::rejection(&scene.envoy, &stored.revision, site);
-        revisions::split(&scene.envoy, &[&stored], |_| true);
+        revisions::split(&scene.envoy, &[&stored], None, |_| true);
     }
     let policy = json!({ "metadata": { "name": "p", "uid": "p" }, "spec": spec("x") });
     if let Ok(policy) = Policy::parse(&generator::spoiled(seed, policy), site) {

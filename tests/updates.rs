@@ -11,7 +11,7 @@ use sidecar_policy::decision::Decision;
 use sidecar_policy::inject::marker;
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::revision::{Content, Revision};
-use sidecar_policy::update::{self, Carries, Cause, Change, Left, PodChange};
+use sidecar_policy::update::{self, Asked, Carries, Cause, Change, Left, NextAction, PodChange, Way};
 use sidecar_policy::workload::{Kind, Workload};
 use std::fmt;
 use std::sync::Arc;
@@ -298,6 +298,22 @@ proptest! {
     }
 
     #[test]
+    fn a_pod_that_is_expected_to_change_in_place_does_so((scene, can_resize) in (scene(true), any::<bool>())) {
+        let (from, to) = (scene.policy(&scene.from), scene.policy(&scene.to));
+        let Some(pod) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
+        let (all, asked) = (Policies::new([to.clone()]), Asked { can_resize, ..Asked::default() });
+        let way = update::expected(&pod.kind, Some(&scene.from), &to, &scene.site, &asked);
+        let action = update::next_action(&pod, Some(&scene.from), &to, &all, &scene.site, &asked);
+        prop_assert_ne!(way, Way::Template);
+        // A pod of Windows, or one with resources of its own, cannot be resized.
+        let spec = &pod.body["spec"];
+        let is_resizable = spec["os"]["name"] != "windows" && spec["resources"].is_null();
+        if way == Way::InPlace && (is_resizable || !can_resize) {
+            prop_assert!(matches!(action, NextAction::InPlace { .. } | NextAction::Leave(_)), "{:?}", action);
+        }
+    }
+
+    #[test]
     fn no_object_is_too_strange(workload in strange(), mut dice in dice()) {
         let base = policy(POLICIES[0], &workload);
         let [from, to] = [(1, of_policy(&mut dice, 0)), (2, of_policy(&mut dice, 0))]
@@ -316,6 +332,8 @@ proptest! {
         let _ = update::template_update(&workload, Some(&from), &policy, &all, &site);
         let _ = update::removal(&workload, &from, &all);
         let _ = update::pod_update(&workload, Some(&from), &policy, &all, &site, true);
+        let _ = update::next_action(&workload, Some(&from), &policy, &all, &site, &Asked::default());
+        let _ = update::expected(&workload.kind, Some(&from), &policy, &site, &Asked::default());
     }
 }
 

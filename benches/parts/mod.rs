@@ -9,6 +9,7 @@ mod initializer;
 mod language;
 mod load;
 mod objects;
+mod pace;
 mod reviews;
 mod rivals;
 mod rollout;
@@ -29,7 +30,7 @@ use std::str::FromStr;
 type Part = for<'a> fn(&'a mut Vec<Figure>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// All parts of `make bench` by name, in their order.
-pub(crate) const PARTS: [(&str, Part); 14] = [
+pub(crate) const PARTS: [(&str, Part); 15] = [
     ("language", |figures| async { language::language(figures) }.boxed_local()),
     ("throughput", |figures| initializer::throughput(figures).boxed_local()),
     ("burst", |figures| initializer::burst(figures).boxed_local()),
@@ -44,6 +45,7 @@ pub(crate) const PARTS: [(&str, Part); 14] = [
     ("scale", |figures| scale::scale(figures).boxed_local()),
     ("flood", |figures| scale::flood(figures).boxed_local()),
     ("rollout", |figures| rollout::rollout(figures).boxed_local()),
+    ("pace", |figures| pace::pace(figures).boxed_local()),
 ];
 
 /// Slow parts, which run only by name.

@@ -14,11 +14,12 @@ use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sidecar_policy::rollout::plan::{Facts, Owner, Owners, Pace, Rolling};
-use sidecar_policy::update::Carries;
+use sidecar_policy::policy::extent::Place;
+use sidecar_policy::rollout::pace::{BATCH, Memory, Pace};
+use sidecar_policy::rollout::{Facts, Health, Member, Members, Owner, Owners, Published, Record};
+use sidecar_policy::update::{Carries, Way};
 use sidecar_policy::workload::Kind;
-use sidecar_policy::workloads::fleet::{Health, Member, Members};
-use sidecar_policy::workloads::waiting::ObjectRef;
+use sidecar_policy::workload::ObjectRef;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
@@ -51,14 +52,14 @@ pub(super) async fn rollout(figures: &mut Vec<Figure>) -> Result<()> {
     fill(&world, pods).await?;
     // One that finds the pods, so that its memory is not that of their creates.
     let operator = operator_of_many(&world.cluster).await?;
-    complete(&world, "1", pods).await?;
+    complete(&world, POLICY, "1", pods).await?;
     // It reads everything from the API server, which takes the most of it.
     figures.push(told(format!("{size}: `scpol rollout plan`, slowest of {PLANS}"), plan_command(&world, pods)?, "s"));
     let at_rest = resident_megabytes(operator.pid(), "VmRSS")?;
     world.cluster.clear_audit()?;
     let start = Instant::now();
     world.edit_policy(POLICY, json!({ "template": template("2") })).await?;
-    complete(&world, "2", pods).await?;
+    complete(&world, POLICY, "2", pods).await?;
     let took = start.elapsed().as_secs_f64();
     in_place(&world, pods).await?;
     let writes = writes(&world);
@@ -74,7 +75,7 @@ pub(super) async fn rollout(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-fn template(edition: &str) -> Value {
+pub(super) fn template(edition: &str) -> Value {
     json!({ "containers": [{ "name": "envoy", "image": format!("envoy:{edition}") }] })
 }
 
@@ -88,7 +89,7 @@ fn spec(edition: &str) -> Value {
 }
 
 /// Grants the rights of rollouts.
-async fn grant(world: &World) -> Result<()> {
+pub(super) async fn grant(world: &World) -> Result<()> {
     for part in ["cluster_role", "role"] {
         world.cluster.apply_file(&file(&format!("config/rbac/rollout/{part}.yaml"))).await?;
     }
@@ -146,10 +147,10 @@ async fn replica_set(world: &World, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the rollout of that edition is complete.
-async fn complete(world: &World, edition: &str, pods: usize) -> Result<()> {
+/// Waits until the rollout of that edition of the policy is complete.
+pub(super) async fn complete(world: &World, policy: &str, edition: &str, pods: usize) -> Result<()> {
     let is_complete = || async {
-        let policy = policies(&world.cluster).get(POLICY).await?;
+        let policy = policies(&world.cluster).get(policy).await?;
         let (spec, status) = (&policy.data["spec"], &policy.data["status"]);
         let progressing = status["conditions"].as_array().into_iter().flatten().find(|it| it["type"] == "Progressing");
         let is_complete = progressing.is_some_and(|it| {
@@ -181,7 +182,7 @@ async fn in_place(world: &World, pods: usize) -> Result<()> {
 }
 
 /// The operator's writes in the audit log, except of its lease.
-fn writes(world: &World) -> usize {
+pub(super) fn writes(world: &World) -> usize {
     let audit = world.cluster.audit();
     let ours = audit.iter().filter(|event| event["user"]["username"] == User::Operator.name());
     ours.filter(|event| !matches!(event["verb"].as_str(), Some("get" | "list" | "watch")))
@@ -227,7 +228,8 @@ fn pure_plan(pods: usize) -> Option<f64> {
         created: Some(before),
         owner: Some(uid(number / REPLICAS)),
         begun: Some(before),
-        restarts: 0,
+        restarts: Vec::new(),
+        place: Place::default(),
     };
     let object = |number: usize| ObjectRef {
         kind: kind.clone(),
@@ -235,6 +237,9 @@ fn pure_plan(pods: usize) -> Option<f64> {
         name: format!("web-{number}"),
     };
     let owner = |number: usize| Owner {
+        namespace: format!("team-{}", number % NAMESPACES),
+        astray: 0,
+        fails_since: None,
         kind: "ReplicaSet",
         name: format!("web-{number}"),
         desired: REPLICAS,
@@ -244,25 +249,39 @@ fn pure_plan(pods: usize) -> Option<f64> {
     };
     let members: Members = (0..pods).map(|number| (object(number), member(number))).collect();
     let owners: Owners = (0..pods / REPLICAS).map(|number| (uid(number), owner(number))).collect();
-    let pace = Pace { max_unavailable: pods, min_ready: SignedDuration::ZERO, deadline: SignedDuration::from_mins(10) };
+    let pace = Pace {
+        max_unavailable: pods,
+        min_ready: SignedDuration::ZERO,
+        deadline: SignedDuration::from_mins(10),
+        again: SignedDuration::from_secs(10),
+    };
     let mut times = Vec::new();
     for _ in 0..PLANS {
         let start = Instant::now();
-        let look = Rolling::default().look(&Facts {
+        let facts = Facts {
+            per_namespace: None,
+            can_fail: true,
+            held: std::collections::BTreeSet::new(),
             policy: POLICY,
+            leader: "leader",
+            now,
             members: &members,
             owners: &owners,
+            beside: &std::collections::HashMap::new(),
+            kinds: std::slice::from_ref(kind),
             update: "new",
-            revision_of: &|_| "new",
-            since: before,
+            published: Published { is_in_force: true, earlier: None },
+            created: before,
             restarted: None,
             pace,
-            is_in_scope: &|_| true,
+            is_in_scope: &|_, _| true,
+            evictions: pods,
             stuck: &|_| None,
-            now,
-        });
+            way: &|_, _| Way::InPlace,
+        };
+        let look = Memory::default().look(&facts, &Record::default());
         times.push(start.elapsed().as_secs_f64());
-        assert_eq!((look.remaining, look.next.len()), (pods, owners.len()), "one pod of each owner is next");
+        assert_eq!((look.remaining, look.next.len()), (pods, BATCH), "as many are next as may be announced");
     }
     Some(quantile(times, 1.0))
 }

@@ -235,8 +235,10 @@ pub(super) async fn not_starting(
         Vec::new()
     };
     let mut counted: BTreeMap<Stuck, usize> = BTreeMap::new();
-    stuck.into_iter().for_each(|stuck| *counted.entry(stuck).or_default() += 1);
-    let told = counted.into_iter().map(|(Stuck { policy, container, reason }, pods)| NotStarting {
+    // Of whatever content.
+    let stuck = stuck.into_iter().map(|stuck| Stuck { hash: String::new(), ..stuck });
+    stuck.for_each(|stuck| *counted.entry(stuck).or_default() += 1);
+    let told = counted.into_iter().map(|(Stuck { policy, container, reason, .. }, pods)| NotStarting {
         kind: workload.kind_name().to_owned(),
         namespace: workload.namespace().to_owned(),
         name: workload.name().to_owned(),

@@ -15,6 +15,7 @@ mod live;
 mod output;
 mod rollout;
 mod run;
+mod signals;
 mod status;
 mod test;
 mod uninject;

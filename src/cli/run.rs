@@ -4,10 +4,12 @@ mod process;
 mod reach;
 mod term;
 
-use self::process::{Process, Signals};
+use self::process::Process;
 use super::files::{TrustOptions, namespace_name};
+use super::signals::Signals;
 use super::{End, Kubeconfig, Timings, Waiting};
 use crate::metrics::METRICS_NAMESPACES;
+use crate::roller::EVICTIONS;
 use crate::telemetry::{self, LogFormat};
 use crate::workloads::reports::Reports;
 use anyhow::{Result, bail};
@@ -93,7 +95,7 @@ pub(super) struct RunOptions {
     reports: Reports,
     /// Bring stored workloads up to date where a policy has `updateStrategy: RollingUpdate`, with at most so many evictions in a
     /// minute in the whole cluster; 0 switches rollouts off. Needs config/rbac/rollout
-    #[arg(long, value_name = "N", env = "SCPOL_ROLLOUTS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, value_name = "N", env = "SCPOL_ROLLOUTS", default_value_t = EVICTIONS, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     rollouts: u32,
     /// Complete workloads as a member of system:masters, whom the API server's limit of requests does not hold up; needs
     /// config/rbac/priority-lane, where its price is told

@@ -1,5 +1,6 @@
 //! The client of the API server: its limits, and the layers that every request passes.
 
+pub use super::answer::CallError;
 use super::api::{Api, is_sound};
 use super::fitting::{Fitting, PAGE};
 use super::object::Object;
@@ -452,40 +453,6 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
-/// The reason why a call failed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum CallError {
-    /// The server answered with an error.
-    #[error("{}", answered(.0))]
-    Refused(Box<kube::core::Status>),
-    /// No answer, or not in time.
-    #[error("the API server cannot be reached: {0}")]
-    Away(String),
-    /// The request was not sent, because no path can have one of its names.
-    #[error("{0}")]
-    Unsent(String),
-}
-
-impl CallError {
-    /// The HTTP status of an answer; 0 if there was no answer.
-    pub fn code(&self) -> u16 {
-        match self {
-            CallError::Refused(status) => status.code,
-            CallError::Away(_) | CallError::Unsent(_) => 0,
-        }
-    }
-}
-
-impl From<kube::Error> for CallError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => CallError::Refused(status),
-            kube::Error::BuildRequest(kube::core::request::Error::Validation(message)) => CallError::Unsent(message),
-            other => CallError::Away(said(&chain(&other))),
-        }
-    }
-}
-
 /// The most characters of a message of the server. It may repeat names and values that others have written. More than
 /// [`SHOWN`](crate::outside::SHOWN), because what users need stands at the end: before it are the names of the object, of
 /// an admission policy and of its binding, up to 253 characters each (apiserver, `policy/validating/dispatcher.go`:
@@ -497,14 +464,6 @@ const SAID: usize = 1024;
 /// before it reaches a log, an event, a condition or a terminal.
 pub fn said(text: &str) -> String {
     cut(&faults(text), SAID).into_owned()
-}
-
-/// The message of an error answer, and its HTTP status.
-fn answered(status: &Status) -> String {
-    match [&status.message, &status.reason].into_iter().find(|text| !text.is_empty()) {
-        Some(text) => format!("{} ({})", said(text), status.code),
-        None => format!("HTTP status {}, without a message: is it an API server?", status.code),
-    }
 }
 
 /// `text` on one line. Servers below 1.16 repeat a whole custom resource before its faults: it is left out.

@@ -2,6 +2,7 @@
 //! lease and Events for users.
 
 pub mod access;
+pub mod answer;
 pub mod api;
 pub mod client;
 pub mod discovery;

@@ -38,6 +38,10 @@ pub struct Namespaces {
 #[derive(Default)]
 struct State {
     known: HashMap<String, Arc<Value>>,
+    /// Whether a whole list has been read.
+    is_synced: bool,
+    /// How often labels have changed.
+    changes: u64,
     relabelled: bool,
     /// The names in reviews that will be asked for. All reviews of one name that come before the request share it.
     queued: HashMap<String, watch::Sender<Option<Answer>>>,
@@ -62,9 +66,17 @@ impl Namespaces {
         self.state().known.get(name).cloned()
     }
 
-    /// All Namespaces, as last seen.
-    pub fn all(&self) -> BTreeMap<String, Arc<Value>> {
-        self.state().known.iter().map(|(name, object)| (name.clone(), object.clone())).collect()
+    /// All Namespaces, as last seen; none before a whole list has been read.
+    pub fn all(&self) -> Option<BTreeMap<String, Arc<Value>>> {
+        let state = self.state();
+        state.is_synced.then(|| state.known.iter().map(|(name, object)| (name.clone(), object.clone())).collect())
+    }
+
+    /// How often labels have changed; none before a whole list has been read. What was compared with Namespaces holds as long as
+    /// this number stays.
+    pub fn edition(&self) -> Option<u64> {
+        let state = self.state();
+        state.is_synced.then_some(state.changes)
     }
 
     /// The Namespace `name` of a stored workload, from the cache or else from the server, because a workload may arrive
@@ -191,7 +203,10 @@ impl Namespaces {
         let fresh = object.value();
         let mut state = self.state();
         let known = state.known.get(object.name());
-        state.relabelled |= known.is_some_and(|known| known["metadata"]["labels"] != fresh["metadata"]["labels"]);
+        if known.is_some_and(|known| known["metadata"]["labels"] != fresh["metadata"]["labels"]) {
+            state.relabelled = true;
+            state.changes += 1;
+        }
         state.known.insert(object.name().to_owned(), Arc::new(fresh));
         drop(state);
         self.news.send_replace(());
@@ -240,6 +255,7 @@ pub async fn follow(
                 state.known.retain(|name, _| listed.contains(name));
                 // Workloads that were counted without the Namespaces must be counted again.
                 state.relabelled = true;
+                state.is_synced = true;
                 drop(state);
                 progress.send_replace(Progress::Synced);
             }
@@ -258,6 +274,26 @@ pub async fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn namespaces_are_unknown_before_a_whole_list_and_each_change_of_labels_is_an_edition() {
+        let namespaces = Namespaces::default();
+        let set = |labels: Value| {
+            let object = serde_json::json!({ "metadata": { "name": "n", "labels": labels } });
+            namespaces.set(&serde_json::from_value(object).unwrap());
+        };
+        set(serde_json::json!({}));
+        assert_eq!((namespaces.edition(), namespaces.all().is_some()), (None, false));
+        namespaces.state().is_synced = true;
+        let mut editions = vec![namespaces.edition()];
+        for value in ["1", "1", "2", "1"] {
+            set(serde_json::json!({ "v": value }));
+            editions.push(namespaces.edition());
+        }
+        assert_eq!(editions, [0, 1, 1, 2, 3].map(Some));
+        assert_eq!(namespaces.all().map(|all| all.len()), Some(1));
+    }
+
     use crate::timing::Timing;
     use futures::future::join_all;
     use http::{Request, Response};

@@ -106,6 +106,11 @@ impl Object {
         self.meta.namespace.as_deref().unwrap_or_default()
     }
 
+    /// Its namespace and its name.
+    pub fn place(&self) -> (&str, &str) {
+        (self.namespace(), self.name())
+    }
+
     /// `metadata.resourceVersion`, which grows with each write; 0 if it is no number.
     pub fn version(&self) -> u64 {
         self.meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()

@@ -1,10 +1,10 @@
 //! The stored policies, parsed once per change and shared by all readers.
 
 use super::api::Api;
-use super::client::{self, why};
+use super::client::{self, Refusals, why};
 use super::mirror::Mirror;
 use super::object::Object;
-use super::revisions::{self, Splits};
+use super::revisions::{self, Knowledge, Revisions};
 use super::room::{Measured, Room};
 use crate::api::code::Code;
 use crate::api::condition::condition_in;
@@ -12,6 +12,7 @@ use crate::api::rules::Violation;
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
+use crate::rollout::stored::{self, Foreign, Splits};
 use crate::survival;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
@@ -23,7 +24,8 @@ use kube::{Client, Resource};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
@@ -39,6 +41,8 @@ pub struct Stored {
     pub uid: String,
     /// The policy's generation; always 1 on some old servers.
     pub generation: i64,
+    /// Changes with each change of the UID or the spec of what is published, and never comes back.
+    pub edition: u64,
     /// The `status` of the object, as last seen.
     pub status: Arc<Value>,
     /// The time of the last `scpol rollout resume`.
@@ -77,16 +81,41 @@ pub struct Snapshot {
     pub stored: Arc<BTreeMap<String, Stored>>,
     /// The valid policies.
     pub policies: Arc<Policies>,
+    /// Their stored revisions.
+    pub revisions: Arc<Revisions>,
     /// False until the first list has been read. No decision is allowed before.
     pub synced: bool,
 }
 
+impl Snapshot {
+    /// Whether both have the same policies, so that only what is recorded of rollouts may differ. Who waits for policies need not
+    /// look again then.
+    fn has_policies_of(&self, other: &Self) -> bool {
+        let is_same = |(one, two): (&Stored, &Stored)| {
+            let is_parsed_alike = match (&one.parsed, &two.parsed) {
+                (Ok(one), Ok(two)) => Arc::ptr_eq(one, two),
+                (Err(one), Err(two)) => Arc::ptr_eq(one, two),
+                _ => false,
+            };
+            is_parsed_alike
+                && Arc::ptr_eq(&one.status, &two.status)
+                && (one.generation, one.resumed, one.restarted) == (two.generation, two.resumed, two.restarted)
+                && (&one.uid, &one.odd_times) == (&two.uid, &two.odd_times)
+        };
+        self.synced == other.synced
+            && self.stored.keys().eq(other.stored.keys())
+            && self.stored.values().zip(other.stored.values()).all(is_same)
+    }
+}
+
 /// The settings of [`follow`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     pub max_policies: usize,
     pub resync: Duration,
     pub are_rollouts_on: bool,
+    /// Whether revisions are to be read although no policy rolls: the leader keeps them, so that there is something to go back to.
+    pub wants_revisions: tokio::sync::watch::Receiver<bool>,
 }
 
 /// Watches the stored policies for ever and publishes a [`Snapshot`] after each change. Lists them all again after each
@@ -95,11 +124,12 @@ pub struct Limits {
 pub async fn follow(
     client: Client,
     site: Arc<Site>,
-    Limits { max_policies, resync, are_rollouts_on }: Limits,
+    limits: Limits,
     snapshots: &watch::Sender<Snapshot>,
     metrics: &Metrics,
     timing: &'static timing::Watch,
 ) {
+    let Limits { max_policies, resync, are_rollouts_on, mut wants_revisions } = limits;
     let policies = Api::<Object>::all_with(client.clone(), &resource());
     let settings = watcher::Config::default().timeout(client::seconds(timing.duration_of_custom_resources));
     let events = client::watch(&policies, &settings, resync, timing);
@@ -111,12 +141,15 @@ pub async fn follow(
     let mut known = Known {
         stored: Mirror::default(),
         revisions: Mirror::default(),
-        are_revisions_refused: false,
+        refusals: Refusals::default(),
+        refused: None,
+        published: BTreeMap::new(),
         splits: Splits::new(are_rollouts_on, &site),
         room: Room::new(max_policies),
+        editions: Editions::default(),
     };
     let read = |value: &Value| guarded(metrics, || Policy::parse(value, &site));
-    let mut is_complete = true;
+    let (mut is_complete, mut is_orphaned) = (true, false);
     loop {
         let is_change = tokio::select! {
             () = tokio::time::sleep(timing.first_pause), if !is_complete => true,
@@ -131,18 +164,19 @@ pub async fn follow(
                     false
                 }
             },
-            event = revised.try_next(), if known.needs_revisions() => match event {
+            // A change alone: the next turn reads revisions, or reads them no more.
+            changed = wants_revisions.changed(), if !is_orphaned => {
+                is_orphaned = changed.is_err();
+                false
+            }
+            event = revised.try_next(), if known.needs_revisions() || *wants_revisions.borrow() => match event {
                 Ok(Some(event)) => {
                     known.revisions.apply(&event, |object, _| revision(metrics, object));
+                    known.refused = None;
                     !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
                 }
                 Ok(None) => return,
-                Err(error) => {
-                    warn!(error = why(&error), "Cannot follow the revisions of policies; rollouts in steps need them");
-                    let were_refused = known.are_revisions_refused;
-                    known.are_revisions_refused |= client::is_refused(&error);
-                    known.are_revisions_refused != were_refused
-                }
+                Err(error) => known.note_refused(&error, timing),
             },
         };
         if is_change {
@@ -157,10 +191,38 @@ pub async fn follow(
 /// What the watches have shown.
 struct Known {
     stored: Mirror<Measured>,
-    revisions: Mirror<Option<revisions::Stored>>,
-    are_revisions_refused: bool,
+    revisions: Mirror<Option<Result<stored::Stored, Foreign>>>,
+    refusals: Refusals,
+    /// Why revisions cannot be read, once a right is missing. An API server that has just started knows no rights yet.
+    refused: Option<String>,
+    /// What was published last of each policy whose revisions decide.
+    published: BTreeMap<String, Arc<Policy>>,
     splits: Splits,
     room: Room,
+    editions: Editions,
+}
+
+/// The editions of what is published.
+#[derive(Default)]
+struct Editions {
+    /// By name: the edition, the UID, and the hash of the spec; no hash if the spec is not valid.
+    of: BTreeMap<String, (u64, String, Option<String>)>,
+}
+
+impl Editions {
+    /// The edition of the policy `name`, which is now the one of that UID and hash.
+    fn of(&mut self, name: &str, uid: &str, hash: Option<&str>) -> u64 {
+        match self.of.get(name) {
+            Some((edition, known, spec)) if known == uid && spec.as_deref() == hash => *edition,
+            _ => {
+                // Of the process, because a panic of the watch begins anew, and an edition must not come back.
+                static LAST: AtomicU64 = AtomicU64::new(0);
+                let edition = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+                self.of.insert(name.to_owned(), (edition, uid.to_owned(), hash.map(str::to_owned)));
+                edition
+            }
+        }
+    }
 }
 
 /// Parses `object`. An unchanged spec keeps its old `Arc`.
@@ -191,7 +253,7 @@ fn parse(
     let odd_times = times.into_iter().filter(is_odd).map(|(key, _)| key).collect();
     let created = value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
     let status = Arc::new(value["status"].take());
-    let stored = Stored { uid, generation, status, resumed, restarted, odd_times, parsed };
+    let stored = Stored { uid, generation, edition: 0, status, resumed, restarted, odd_times, parsed };
     Measured { stored, created, size }
 }
 
@@ -200,15 +262,15 @@ fn size(value: &Value) -> usize {
     value["spec"].to_string().len()
 }
 
-/// The revision in `object`, if its content is what its name says. A panic costs only this revision.
-fn revision(metrics: &Metrics, object: &Object) -> Option<revisions::Stored> {
-    match survival::attempt(metrics, "reading a revision", || revisions::Stored::parse(object))?? {
-        Ok(stored) => Some(stored),
-        Err(foreign) => {
-            warn!(code = %revisions::Foreign::CODE, policy = foreign.policy, name = foreign.name, why = foreign.why, "A stored revision is ignored");
-            None
-        }
+/// The revision in `object`, if its content is what its name says; none if it says that it is of no policy. A panic costs only this
+/// revision.
+fn revision(metrics: &Metrics, object: &Object) -> Option<Result<stored::Stored, Foreign>> {
+    let parsed =
+        survival::attempt(metrics, "reading a revision", || stored::Stored::parse(&object.value())).flatten()?;
+    if let Err(foreign) = &parsed {
+        warn!(code = %Foreign::CODE, policy = foreign.policy, name = foreign.name, why = foreign.why, "A stored revision is ignored");
     }
+    Some(parsed)
 }
 
 /// The result of `read`. A panic costs only this policy: the policy is rejected, with the reason.
@@ -270,7 +332,23 @@ impl Known {
         true
     }
 
-    /// Whether the revisions decide what new workloads get.
+    /// Records that revisions could not be read. Returns whether that changes what is published.
+    fn note_refused(&mut self, error: &watcher::Error, timing: &timing::Watch) -> bool {
+        let now = Instant::now();
+        if !client::is_refused(error) {
+            warn!(error = why(error), "Cannot follow the revisions of policies; trying again");
+            self.refusals.note_failure(now);
+            return false;
+        }
+        let is_news = self.refusals.note(now, timing.refused) && self.refused.is_none();
+        if is_news {
+            warn!(error = why(error), "Cannot keep revisions; without them nothing is rolled out");
+            self.refused = Some(why(error));
+        }
+        is_news
+    }
+
+    /// Whether the revisions decide what new workloads get of any policy.
     fn needs_revisions(&self) -> bool {
         self.stored
             .known()
@@ -278,26 +356,55 @@ impl Known {
             .any(|policy| policy.stored.parsed.as_ref().is_ok_and(|policy| self.splits.decide(policy)))
     }
 
-    /// Publishes a snapshot, unless it would miss what revisions decide.
+    /// What is known of revisions.
+    fn revisions(&self) -> Revisions {
+        let knowledge = match &self.refused {
+            Some(why) => Knowledge::Refused(why.clone()),
+            None if self.revisions.is_complete() => Knowledge::Read,
+            None => Knowledge::Unread,
+        };
+        let owner = |policy: &str| self.stored.known().get(policy).map(|policy| policy.stored.uid.as_str());
+        Revisions::of(knowledge, self.revisions.known().values().flatten(), owner)
+    }
+
+    /// Publishes a snapshot. A policy of which revisions decide stays as it was published until they are known, and the first
+    /// snapshot waits for them.
     fn publish(&mut self, snapshots: &watch::Sender<Snapshot>, metrics: &Metrics) {
-        let are_known = self.revisions.is_complete() || self.are_revisions_refused || !self.needs_revisions();
-        if !self.stored.is_complete() || !are_known {
+        let revisions = self.revisions();
+        let are_known = revisions.knowledge != Knowledge::Unread;
+        let is_first = !snapshots.borrow().synced;
+        if !self.stored.is_complete() || is_first && !are_known && self.needs_revisions() {
             return;
         }
-        let revisions =
-            self.revisions.known().iter().filter_map(|(name, stored)| Some((name.clone(), stored.clone()?)));
-        let revisions: BTreeMap<String, revisions::Stored> = revisions.collect();
-        let splits = &mut self.splits;
+        let (splits, published) = (&mut self.splits, &self.published);
         let stored = self.stored.known().iter().map(|(name, Measured { stored, .. })| {
             let split = |policy: Arc<Policy>| {
-                let split = survival::attempt(metrics, "splitting a policy", || splits.of(&policy, &revisions));
-                split.unwrap_or(policy)
+                let kept =
+                    published.get(name).filter(|kept| kept.uid == policy.uid && !are_known && splits.decide(&policy));
+                if let Some(kept) = kept {
+                    return kept.clone();
+                }
+                let split = || splits.of(&policy, revisions.of_policy(name));
+                survival::attempt(metrics, "splitting a policy", split).unwrap_or(policy)
             };
             let parsed = stored.parsed.clone().map(split);
-            (name.clone(), Stored { parsed, ..stored.clone() })
+            (
+                name.clone(),
+                Stored {
+                    generation: parsed.as_ref().map_or(stored.generation, |policy| policy.generation),
+                    parsed,
+                    ..stored.clone()
+                },
+            )
         });
-        let stored: BTreeMap<String, Stored> = stored.collect();
+        let mut stored: BTreeMap<String, Stored> = stored.collect();
+        self.editions.of.retain(|name, _| stored.contains_key(name));
+        for (name, stored) in &mut stored {
+            let hash = stored.parsed.as_ref().ok().map(|policy| policy.spec_hash.as_str());
+            stored.edition = self.editions.of(name, &stored.uid, hash);
+        }
         let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
+        self.published = valid.clone().map(|policy| (policy.name.clone(), policy)).collect();
         let (before, is_any_gone) = {
             let before = snapshots.borrow();
             (before.policies.clone(), before.stored.keys().any(|name| !stored.contains_key(name)))
@@ -305,10 +412,16 @@ impl Known {
         if is_any_gone {
             metrics.retain_policies(|name| stored.contains_key(name));
         }
-        snapshots.send_replace(Snapshot {
+        let fresh = Snapshot {
             policies: Arc::new(Policies::after(&before, valid)),
             stored: Arc::new(stored),
+            revisions: Arc::new(revisions),
             synced: true,
+        };
+        snapshots.send_if_modified(|known| {
+            let is_news = !known.has_policies_of(&fresh);
+            *known = fresh;
+            is_news
         });
     }
 }
@@ -330,6 +443,29 @@ mod tests {
         // The last day that jiff has is the one before.
         assert_eq!(told(fine, "9999-12-31T23:59:59Z"), (true, false, vec![RESTARTED_AT_KEY]));
         assert_eq!(told("now", ""), (false, false, vec![RESUMED_AT_KEY, RESTARTED_AT_KEY]));
+    }
+
+    #[test]
+    fn an_edition_never_comes_back() {
+        let mut editions = Editions::default();
+        let mut told = Vec::new();
+        for (uid, hash) in [
+            ("u", Some("a")),
+            ("u", Some("a")),
+            ("u", Some("b")),
+            ("u", Some("a")),
+            ("v", Some("a")),
+            ("v", None),
+            ("v", Some("a")),
+        ] {
+            told.push(editions.of("p", uid, hash));
+        }
+        assert_eq!(told[0], told[1]);
+        assert!(told[1..].is_sorted_by(|one, next| one < next), "{told:?}");
+        let (other, last) = (editions.of("q", "w", None), *told.last().unwrap());
+        assert!(other > last && editions.of("p", "v", Some("a")) == last);
+        editions.of.clear();
+        assert!(editions.of("p", "v", Some("a")) > other, "it was deleted in between");
     }
 
     #[test]

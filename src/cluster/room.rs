@@ -121,6 +121,7 @@ mod tests {
             let stored = Stored {
                 uid: (*name).to_owned(),
                 generation: 1,
+                edition: 0,
                 status: Arc::new(json!({ "conditions": [accepted] })),
                 resumed: None,
                 restarted: None,

@@ -26,9 +26,10 @@ mod watches;
 use self::discovery::Discovery;
 use self::planner::{Acceptance, Around, Blocked, Inputs, Placed, Planner, Requests, Trial, TrialKey};
 use self::registrations::{Registrations, Slot};
-use self::status::{Force, Statuses};
+use self::status::Statuses;
 use self::watches::Watches;
 use crate::api::condition::Readiness;
+use crate::board::Board;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::Snapshot;
 use crate::engine::lifecycle::{Event, InEffect, Wanted};
@@ -38,11 +39,11 @@ use crate::engine::registration::{self, Registrar, Verification};
 use crate::engine::{Unavailable, trial};
 use crate::operator::Operator;
 use crate::policy::Policy;
-use crate::rollout::Board;
-use crate::workload::Kind;
+use crate::workload::{Kind, ObjectRef};
 use crate::workloads::Workloads;
-use crate::workloads::waiting::{ObjectRef, Waiting};
+use crate::workloads::waiting::Waiting;
 use futures::StreamExt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -66,8 +67,8 @@ pub struct Settings {
     pub demand: watch::Sender<bool>,
     /// Called once every registration has the authorities in [`Self::reach`].
     pub published: Published,
-    /// How far rollouts are.
-    pub rollouts: Arc<Board>,
+    /// The facts that tasks tell each other.
+    pub board: Arc<Board>,
 }
 
 /// The controller of one term of leadership.
@@ -131,6 +132,7 @@ impl Controller {
         ready: Arc<AtomicBool>,
     ) -> Self {
         let operator = workloads.operator.clone();
+        settings.board.set_in_force(BTreeMap::new());
         Self {
             snapshots: operator.snapshots(),
             workloads,
@@ -152,11 +154,13 @@ impl Controller {
         let timing = &self.operator.timing.controller;
         let mut registered = self.follow_registered();
         let mut namespaces = self.operator.namespaces_progress();
+        let mut rollouts = self.settings.board.rollout_changes();
         let mut tick = tokio::time::interval(timing.tick);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.snapshots.mark_changed();
         let (mut is_due, mut rested) = (false, tokio::time::Instant::now());
         while !*stop.borrow_and_update() {
+            let recount = self.watches.recount_begins();
             tokio::select! {
                 // All events that have arrived are handled before the next pass.
                 biased;
@@ -171,8 +175,15 @@ impl Controller {
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
                 },
+                Some(written) = self.statuses.writing.join_next() => match written {
+                    Ok(written) => self.wrote(&written),
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => {}
+                },
                 () = self.watches.any_progress() => {}
                 Ok(()) = namespaces.changed() => {}
+                Ok(()) = rollouts.changed() => {}
+                () = recount => self.recount_when_due(),
                 _ = tick.tick() => self.ticked().await,
                 () = tokio::time::sleep_until(rested), if is_due => {
                     let start = tokio::time::Instant::now();
@@ -206,10 +217,11 @@ impl Controller {
         let pending = self.workloads.waiting().map(Waiting::pending);
         self.statuses.pending = pending.map(|pending| pending.by_policy).unwrap_or_default();
         self.settle_registrations(&snapshot).await;
-        for (name, stored) in snapshot.stored.iter() {
+        for name in snapshot.stored.keys() {
             self.conclude(name);
-            self.write_status(name, stored, Force::No).await;
         }
+        self.settings.board.set_in_force(self.statuses.in_force());
+        self.write_statuses(&snapshot);
     }
 
     /// Makes the planner draw a plan if there is none.
@@ -280,7 +292,7 @@ impl Controller {
             self.resumed(&Slot::of_policy(name));
         }
         self.planner.policies_changed(&snapshot);
-        if self.watches.policies_changed(&snapshot.policies) || !new.is_empty() {
+        if self.watches.policies_changed(&snapshot) || !new.is_empty() {
             self.workloads.pair_up(&snapshot.policies);
             self.recount_soon();
             self.registrations.retry_own();
@@ -383,33 +395,97 @@ mod tests {
     use crate::capabilities::Capabilities;
     use crate::capabilities::registration::{GROUP, MUTATING_WEBHOOKS};
     use crate::cluster::events::Recorder;
+    use crate::cluster::policies::Stored;
     use crate::cluster::servers::Servers;
     use crate::policy::Site;
+    use crate::survival::lock;
     use crate::timing::{CALL_LIMIT, Timing};
     use http::{Request, Response};
     use kube::Client;
     use kube::client::Body;
     use kube::core::Status;
     use kube::runtime::watcher;
+    use std::sync::Mutex;
     use tower::{BoxError, service_fn};
 
     /// A controller that follows the registrations of a server, which never answers.
     fn controller() -> Controller {
         let none = service_fn(|_: Request<Body>| async { Err::<Response<Body>, BoxError>("none".into()) });
-        let client = Client::new(none, "default");
+        controller_of(Client::new(none, "default"), Snapshot::default())
+    }
+
+    /// A controller of the policies of `snapshot`.
+    fn controller_of(client: Client, snapshot: Snapshot) -> Controller {
         let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
-        let (_policies, snapshots) = watch::channel(Snapshot::default());
+        let (_policies, snapshots) = watch::channel(snapshot);
         let (site, resync) = (Arc::new(Site::new("scpol-system", [], [])), Duration::from_secs(900));
         let operator = Operator::new(Servers::one(client), site, Arc::default(), snapshots, resync, Timing::short());
         let (_reach, reach) = watch::channel(Err(Unavailable::new(Code::Reconciling, "not yet")));
         let (demand, published) = (watch::channel(false).0, Arc::new(|_: &[u8]| {}));
-        let settings = Settings { repair_hold: Duration::ZERO, reach, demand, published, rollouts: Arc::default() };
+        let settings = Settings { repair_hold: Duration::ZERO, reach, demand, published, board: Arc::default() };
         let served = [(GROUP, "v1", MUTATING_WEBHOOKS, "MutatingWebhookConfiguration")];
         operator.set_capabilities(Capabilities::of(37, &served));
         let workloads = Workloads::new(Arc::new(operator), recorder, false, None);
         let mut controller = Controller::new(Arc::new(workloads), None, settings, Arc::default());
         drop(controller.follow_registered());
         controller
+    }
+
+    #[tokio::test]
+    async fn slow_writes_of_statuses_take_their_turns_and_the_loop_waits_for_none() {
+        let (gate, counts) = (watch::channel(false).0, Arc::new(Mutex::new((0, 0, 0))));
+        let (opened, counted) = (gate.clone(), counts.clone());
+        let slow = service_fn(move |_: Request<Body>| {
+            let (mut opened, counts) = (opened.subscribe(), counted.clone());
+            async move {
+                let count = |running: i32, all: i32| {
+                    let mut counts = lock(&counts);
+                    *counts = (counts.0 + running, counts.1.max(counts.0 + running), counts.2 + all);
+                };
+                count(1, 1);
+                drop(opened.wait_for(|is_open| *is_open).await);
+                count(-1, 0);
+                let stored = r#"{"apiVersion":"scpol.dev/v1alpha1","kind":"SidecarPolicy","metadata":{"name":"p"}}"#;
+                Ok::<_, BoxError>(Response::new(Body::from(stored.as_bytes().to_vec())))
+            }
+        });
+        let stored = |number: usize| {
+            let (status, parsed) = (Arc::default(), Err(Arc::default()));
+            let uid = number.to_string();
+            let stored = Stored {
+                uid,
+                generation: 1,
+                edition: 1,
+                status,
+                resumed: None,
+                restarted: None,
+                odd_times: vec![],
+                parsed,
+            };
+            (format!("p{number}"), stored)
+        };
+        let stored: BTreeMap<String, Stored> = (0..30).map(stored).collect();
+        let snapshot = Snapshot { stored: Arc::new(stored), synced: true, ..Snapshot::default() };
+        let mut controller = controller_of(Client::new(slow, "default"), snapshot.clone());
+        controller.policies_changed();
+        for name in snapshot.stored.keys() {
+            controller.set_outcome(name, Readiness::Rejected { code: Code::TemplateInvalid, message: "m".into() });
+        }
+        for _ in 0..3 {
+            controller.write_statuses(&snapshot);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(*lock(&counts), (8, 8, 8), "running, the most at once, all");
+        }
+        gate.send_replace(true);
+        while let Some(written) = controller.statuses.writing.join_next().await {
+            controller.wrote(&written.unwrap());
+        }
+        assert_eq!(*lock(&counts), (0, 8, 30), "each once");
+        // The watch shows none of them yet.
+        controller.write_statuses(&snapshot);
+        assert!(controller.statuses.writing.is_empty());
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use super::policy_state::PolicyState;
 use crate::api::code::Code;
 use crate::api::condition::{self, Progress, Readiness, condition_in};
 use crate::api::v1alpha1::SidecarPolicyStatus;
+use crate::board::{InForce, State};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
@@ -13,19 +14,24 @@ use crate::cluster::policies::{self, Snapshot, Stored};
 use crate::engine::lifecycle::Registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
-use crate::rollout;
 use crate::workloads::census::Counts;
 use crate::workloads::starts::{self, Starts};
 use crate::workloads::waiting::{Pending, Waiting};
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 use tracing::{error, warn};
 
 /// The largest size of a status in bytes (contract of the API).
 const STATUS_LIMIT: usize = 4096;
+/// The most statuses that are written at the same time. A server that is slow gets no more, and the loop waits for none.
+const WRITES: usize = 8;
 
 /// The state of each policy.
 #[derive(Default)]
@@ -33,28 +39,64 @@ pub(super) struct Statuses {
     pub(super) policies: BTreeMap<String, PolicyState>,
     /// The number of objects that wait for us, by policy, at the last look.
     pub(super) pending: HashMap<String, i64>,
+    /// The policies whose status has not been compared since the last look, because there was no room for a write.
+    due: VecDeque<String>,
+    /// The writes of statuses beside the loop.
+    pub(super) writing: JoinSet<Written>,
+    /// Held by the write of a status, so that each policy has one at a time.
+    turns: BTreeMap<String, Arc<Mutex<()>>>,
 }
 
 impl Statuses {
     /// Records which policies are stored. Returns those that are new.
     pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) -> Vec<String> {
         let mut new = Vec::new();
+        self.turns.retain(|name, _| snapshot.stored.contains_key(name));
         for (name, stored) in snapshot.stored.iter() {
             if self.policies.get(name).is_none_or(|state| state.uid != stored.uid) {
                 // A policy that was deleted and created again begins with a new state.
                 self.policies.insert(name.clone(), PolicyState::new(&stored.uid, Instant::now()));
                 new.push(name.clone());
             }
+            let hash = stored.parsed.as_ref().ok().map(|policy| &policy.spec_hash);
+            if let Some(state) = self.policies.get_mut(name)
+                && state.concluded.as_ref() != hash
+            {
+                // If the edit is taken back, what is in effect is still unknown.
+                state.concluded = None;
+            }
         }
         new
     }
+
+    /// Whether a write of the status of the policy `name` is on its way.
+    fn is_writing(&self, name: &str) -> bool {
+        self.turns.get(name).is_some_and(|turn| turn.try_lock().is_err())
+    }
+
+    /// What is in force, as far as it is known.
+    pub(super) fn in_force(&self) -> BTreeMap<String, InForce> {
+        let known = self.policies.iter().filter_map(|(name, state)| {
+            let fact = match &state.outcome {
+                Readiness::FirstSight => return None,
+                Readiness::InForce { .. } => {
+                    InForce::Spec { uid: state.uid.clone(), spec_hash: state.concluded.clone()? }
+                }
+                _ => InForce::Nothing,
+            };
+            Some((name.clone(), fact))
+        });
+        known.collect()
+    }
 }
 
-/// Whether a write of the status may be delayed to spare the server.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Force {
-    No,
-    Now,
+/// The end of a write.
+pub(super) struct Written {
+    policy: String,
+    uid: String,
+    began: Instant,
+    /// False if the server did not accept it.
+    is_done: bool,
 }
 
 impl Controller {
@@ -139,72 +181,135 @@ impl Controller {
     /// Writes into the status of `policies` that the operator stops, before their registrations are deleted. Otherwise the next
     /// leader would treat them as deleted by hand. Tries each policy once, and repeats the failed ones until `until`.
     pub(super) async fn tell_stopped(&mut self, policies: Vec<(&str, &Stored)>, message: &str, until: Instant) {
-        let mut untold = Vec::new();
-        for (name, stored) in policies {
+        for (name, _) in &policies {
             self.set_outcome(name, Readiness::Waiting { code: Code::Stopped, message: message.into() });
-            if !self.write_status(name, stored, Force::Now).await {
-                untold.push((name, stored));
-            }
         }
+        let mut untold = self.write_all_now(policies).await;
         while !untold.is_empty() && Instant::now() < until {
             tokio::time::sleep(self.operator.timing.process.stop_report_pause).await;
-            let mut still = Vec::new();
-            for (name, stored) in untold {
-                let told = tokio::time::timeout_at(until.into(), self.write_status(name, stored, Force::Now)).await;
-                if told != Ok(true) {
-                    still.push((name, stored));
-                }
-            }
-            untold = still;
+            let again = self.write_all_now(untold.clone());
+            untold = tokio::time::timeout_at(until.into(), again).await.unwrap_or(untold);
         }
         for (policy, _) in untold {
             error!(policy, "Cannot say that it stops: the next leader will take it for a removal by hand");
         }
     }
 
-    /// Writes the status if it has changed. Returns false if the server did not accept it.
-    pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) -> bool {
-        let Some(state) = self.statuses.policies.get(name) else { return true };
-        let timing = &self.operator.timing.controller;
-        let known = condition_in(&stored.status, "Ready").is_some();
-        let early = state.outcome == Readiness::FirstSight && (known || state.seen.elapsed() < timing.first_status);
-        let soon = state.written.is_some_and(|written| written.elapsed() < timing.status_period);
-        let programmed = stored.is_programmed();
-        let leaves = programmed && !matches!(state.outcome, Readiness::InForce { .. } | Readiness::FirstSight);
-        // An edited policy stays in effect in its old form until the new registration is verified.
-        let is_edited = matches!(state.outcome, Readiness::InForce { .. })
-            && stored.parsed.as_ref().is_ok_and(|policy| state.concluded.as_ref() != Some(&policy.spec_hash));
-        if force == Force::No && !leaves && (early || soon || is_edited) {
-            return true;
-        }
-        let body = shortened(self.status(name, stored, &state.outcome));
-        if !differs(&stored.status, &body) {
-            return true;
-        }
-        let api = Api::<Object>::all_with(self.operator.client.clone(), &policies::resource());
-        let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
-        let written = call(api.patch_status(name, &PatchParams::default(), &patch)).await;
-        self.announce(name, stored, &body);
-        let Some(state) = self.statuses.policies.get_mut(name) else { return true };
-        state.written = Some(Instant::now());
-        match written {
-            Err(error) if error.code() != 404 => {
-                self.operator.metrics.reconcile_errors.inc();
-                warn!(policy = name, %error, "Cannot write the status");
-                false
+    /// Writes the statuses that have changed, as many as may be written at the same time. The others follow as room gets free, those
+    /// that have waited longest first.
+    pub(super) fn write_statuses(&mut self, snapshot: &Snapshot) {
+        let last = |name: &String| self.statuses.policies.get(name).and_then(|state| state.writes.last);
+        let mut due: Vec<(Option<Instant>, &String)> = snapshot.stored.keys().map(|name| (last(name), name)).collect();
+        due.sort();
+        self.statuses.due = due.into_iter().map(|(_, name)| name.clone()).collect();
+        self.write_next(snapshot);
+    }
+
+    fn write_next(&mut self, snapshot: &Snapshot) {
+        while self.statuses.writing.len() < WRITES
+            && let Some(name) = self.statuses.due.pop_front()
+        {
+            let Some(stored) = snapshot.stored.get(&name) else { continue };
+            if let Some(write) = self.due_write(&name, stored) {
+                self.statuses.writing.spawn(write);
             }
-            _ => true,
         }
     }
 
-    fn status(&self, name: &str, stored: &Stored, outcome: &Readiness) -> SidecarPolicyStatus {
-        let old: SidecarPolicyStatus = serde_json::from_value(stored.status.as_ref().clone()).unwrap_or_default();
+    /// Records the end of a write, and begins the next one.
+    pub(super) fn wrote(&mut self, written: &Written) {
+        self.note_written(written);
+        let snapshot = self.snapshots.borrow().clone();
+        self.write_next(&snapshot);
+    }
+
+    fn note_written(&mut self, Written { policy, uid, began, is_done }: &Written) {
+        if *is_done {
+            return;
+        }
+        self.operator.metrics.reconcile_errors.inc();
+        if let Some(state) = self.statuses.policies.get_mut(policy).filter(|state| state.uid == *uid) {
+            state.writes.fail(*began);
+        }
+    }
+
+    /// Writes the status of a policy if it has changed, after a write of it that is still on its way. Returns false if the server did
+    /// not accept it.
+    pub(super) async fn write_status_now(&mut self, name: &str, stored: &Stored) -> bool {
+        self.write_all_now(vec![(name, stored)]).await.is_empty()
+    }
+
+    /// [`Self::write_status_now`] for all of `policies`. Returns those whose status the server did not accept.
+    async fn write_all_now<'a>(&mut self, mut policies: Vec<(&'a str, &'a Stored)>) -> Vec<(&'a str, &'a Stored)> {
+        let mut writes = Vec::new();
+        for (name, stored) in &policies {
+            writes.extend(self.write(name, stored));
+        }
+        let written: Vec<Written> = stream::iter(writes).buffer_unordered(WRITES).collect().await;
+        written.iter().for_each(|written| self.note_written(written));
+        policies.retain(|(name, _)| written.iter().any(|written| written.policy == *name && !written.is_done));
+        policies
+    }
+
+    /// The write of the status of a policy, if it may be written now.
+    fn due_write(&mut self, name: &str, stored: &Stored) -> Option<impl Future<Output = Written> + Send + 'static> {
+        let state = self.statuses.policies.get(name).filter(|_| !self.statuses.is_writing(name))?;
+        let (timing, now) = (&self.operator.timing.controller, Instant::now());
+        let known = state.writes.known(&stored.status, now, timing.status_period);
+        let is_told = condition_in(&known, "Ready").is_some();
+        if state.outcome == Readiness::FirstSight && (is_told || state.seen.elapsed() < timing.first_status) {
+            return None;
+        }
+        let is_in_force = matches!(state.outcome, Readiness::InForce { .. });
+        // An edited policy stays in effect in its old form until the new registration is verified.
+        let is_edited = stored.parsed.as_ref().is_ok_and(|policy| state.concluded.as_ref() != Some(&policy.spec_hash));
+        if is_in_force && is_edited {
+            return None;
+        }
+        let new = shortened(self.status(name, stored, &known));
+        let may = differs(&known, &new) && state.writes.may_replace(&known, &new, now, timing.status_period);
+        if may { self.write(name, stored) } else { None }
+    }
+
+    /// The write of the status of a policy, if it has changed. It waits for an earlier write of it.
+    fn write(&mut self, name: &str, stored: &Stored) -> Option<impl Future<Output = Written> + Send + 'static + use<>> {
+        let state = self.statuses.policies.get(name)?;
+        let (period, now) = (self.operator.timing.controller.status_period, Instant::now());
+        let known = state.writes.known(&stored.status, now, period);
+        let new = Arc::new(shortened(self.status(name, stored, &known)));
+        // Of an earlier write nobody knows yet whether it is done.
+        if !differs(&known, &new) && !self.statuses.is_writing(name) {
+            return None;
+        }
+        let body = with_nulls(&stored.status, with_nulls(&known, new.as_ref().clone()));
+        self.announce(name, &known, &new);
+        let state = self.statuses.policies.get_mut(name)?;
+        state.writes.begin(&stored.status, &new, now, period);
+        let (uid, policy) = (state.uid.clone(), name.to_owned());
+        let turn = self.statuses.turns.entry(policy.clone()).or_default().clone();
+        let api = Api::<Object>::all_with(self.operator.client.clone(), &policies::resource());
+        Some(async move {
+            let _turn = turn.lock_owned().await;
+            let patch = Patch::Merge(json!({ "status": body }));
+            let written = call(api.patch_status(&policy, &PatchParams::default(), &patch)).await;
+            let error = written.err().filter(|error| error.code() != 404);
+            if let Some(error) = &error {
+                warn!(policy, %error, "Cannot write the status");
+            }
+            Written { policy, uid, began: now, is_done: error.is_none() }
+        })
+    }
+
+    /// The status of a policy whose status is `known`.
+    fn status(&self, name: &str, stored: &Stored, known: &Value) -> SidecarPolicyStatus {
+        let outcome = self.statuses.policies.get(name).map_or(&Readiness::FirstSight, |state| &state.outcome);
+        let old: SidecarPolicyStatus = serde_json::from_value(known.clone()).unwrap_or_default();
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
         let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
         let revision = policy.and_then(|policy| policy.revision.as_deref());
-        let rollout = self.settings.rollouts.of(name).unwrap_or_default().now(revision);
-        let (updated, ready) = (rollout.look.updated as i64, rollout.look.ready as i64);
+        let rollout = self.settings.board.rollout(name).unwrap_or_default().now(revision);
+        let (updated, ready) = (rollout.updated as i64, rollout.ready as i64);
         let rolls = rollout.progress.is_some();
         let now = Timestamp::now();
         let progress = rollout.progress.as_ref();
@@ -237,10 +342,10 @@ impl Controller {
     }
 
     /// Records an event when the reason of Ready changes. It is recorded once, even if the server rejects the status.
-    fn announce(&mut self, name: &str, stored: &Stored, status: &Value) {
+    fn announce(&mut self, name: &str, known: &Value, status: &Value) {
         let Some(ready) = condition_in(status, "Ready") else { return };
         let Some(state) = self.statuses.policies.get_mut(name) else { return };
-        let is_known = condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]);
+        let is_known = condition_in(known, "Ready").is_some_and(|old| old["reason"] == ready["reason"]);
         let last = state.announced.replace(ready["reason"].clone());
         if is_known || last.is_some_and(|last| last == ready["reason"]) {
             return;
@@ -264,7 +369,7 @@ impl Controller {
             }
             Readiness::FirstSight | Readiness::Suspended | Readiness::Audit { .. } => return,
         };
-        self.workloads.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
+        self.workloads.recorder.tell(Subject::policy(name, &state.uid), reason, code, &message);
     }
 
     /// Sets the gauges for the next scrape.
@@ -284,14 +389,14 @@ impl Controller {
         metrics.not_starting.set(stuck.collect());
         self.gauge_workloads(&pending);
         metrics.resource_policies.set(self.policies_by_engine());
-        let rollouts = self.settings.rollouts.all();
+        let rollouts = self.settings.board.rollouts();
         let rolling = || rollouts.iter().filter(|(_, state)| state.progress.is_some());
-        let gauge = |value: fn(&rollout::State) -> usize| {
+        let gauge = |value: fn(&State) -> usize| {
             rolling().map(|(policy, state)| ([policy.clone()], value(state) as i64)).collect()
         };
         rolling().for_each(|(policy, _)| metrics.rolls(policy));
-        metrics.rollout_updated.set(gauge(|state| state.look.updated));
-        metrics.rollout_remaining.set(gauge(|state| state.look.remaining));
+        metrics.rollout_updated.set(gauge(|state| state.updated));
+        metrics.rollout_remaining.set(gauge(|state| state.remaining));
         metrics.rollout_halted.set(gauge(|state| usize::from(state.is_halted)));
         metrics.oldest_pending.set(age(pending.oldest));
         metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));

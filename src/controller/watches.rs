@@ -5,16 +5,14 @@ use crate::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::policies::Snapshot;
 use crate::engine;
-use crate::policy::Policies;
-use crate::workload::{KINDS, Kind};
+use crate::workload::{KINDS, Kind, ObjectRef};
 use crate::workloads::Workloads;
-use crate::workloads::waiting::ObjectRef;
 use crate::workloads::watch::{can_never_be_read, follow, look_again, look_at_pods, look_for_waiting, recount};
 use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -29,12 +27,31 @@ pub(super) struct Recounts {
     rest: Option<Instant>,
 }
 
+/// How long a change waits for others of the same moment, such as those of one `kubectl apply`.
+const TOGETHER: Duration = Duration::from_millis(50);
+
 impl Recounts {
+    /// Schedules a count: in a moment, or one `period` after the last one began.
+    fn soon(&mut self, now: Instant, period: Duration) {
+        let next = self.since.unwrap_or(now) + period;
+        self.ask(next.max(now + TOGETHER));
+    }
+
+    /// Asks for a count at `due`, or before.
+    fn ask(&mut self, due: Instant) {
+        self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+    }
+
+    /// When the next count may begin; none if none is wanted, or one is running.
+    fn begins(&self) -> Option<Instant> {
+        let due = self.due.filter(|_| self.running == 0)?;
+        Some(self.rest.map_or(due, |rest| rest.max(due)))
+    }
+
     /// Begins a count of so many kinds if one is due. Returns whether it began.
     fn begin(&mut self, kinds: usize) -> bool {
         let now = Instant::now();
-        let is_due = self.due.is_some_and(|due| due <= now) && self.rest.is_none_or(|rest| rest <= now);
-        if self.running > 0 || !is_due {
+        if self.begins().is_none_or(|begins| begins > now) {
             return false;
         }
         *self = Self { running: kinds, since: Some(now), ..Self::default() };
@@ -75,8 +92,8 @@ pub(super) struct Watches {
     registered_at: BTreeMap<Arc<Kind>, Instant>,
     /// Whether the kinds of earlier leaders have been added to the watches.
     has_looked_back: bool,
-    /// The policies at the last count of workloads, by name and hash.
-    counted: Vec<(String, String)>,
+    /// The valid policies at the last count of workloads, by name, each with its edition.
+    counted: Vec<(String, u64)>,
     /// Whether pods are being listed.
     looks_at_pods: bool,
 }
@@ -108,13 +125,23 @@ impl Watches {
     }
 
     /// Records which policies are stored. Returns whether workloads must be counted again.
-    pub(super) fn policies_changed(&mut self, policies: &Policies) -> bool {
-        let mut counted: Vec<_> =
-            policies.iter().map(|policy| (policy.name.clone(), policy.spec_hash.clone())).collect();
-        counted.sort();
+    pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) -> bool {
+        let valid = snapshot.stored.iter().filter(|(_, stored)| stored.parsed.is_ok());
+        let counted: Vec<_> = valid.map(|(name, stored)| (name.clone(), stored.edition)).collect();
         let is_new = counted != self.counted;
         self.counted = counted;
         is_new
+    }
+
+    /// Waits until a count may begin.
+    pub(super) fn recount_begins(&self) -> impl Future<Output = ()> + use<> {
+        let begins = self.recounts.begins();
+        async move {
+            match begins {
+                Some(begins) => tokio::time::sleep_until(begins.into()).await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Records that the pods have been listed.
@@ -220,7 +247,7 @@ impl Controller {
 
     /// Schedules a count of all workloads in a moment.
     pub(super) fn recount_soon(&mut self) {
-        self.watches.recounts.due.get_or_insert(Instant::now() + self.operator.timing.controller.recount_delay);
+        self.watches.recounts.soon(Instant::now(), self.operator.timing.controller.recount_delay);
     }
 
     pub(super) fn recount_when_due(&mut self) {
@@ -265,6 +292,11 @@ impl Controller {
     /// Records that `kind` has been counted. Reads the seemingly waiting objects again; the next count does not wait for that.
     pub(super) fn recounted(&mut self, kind: Arc<Kind>, untold: Vec<ObjectRef>) {
         self.watches.recounts.finished();
+        // One that cannot be read is counted by its own watch, once that reads it.
+        let was_read = self.workloads.census(|census| census.is_whole(&kind));
+        if was_read && !self.workloads.is_counted(&kind) {
+            self.watches.recounts.ask(Instant::now() + self.operator.timing.rollout.again);
+        }
         match self.watches.looking.get_mut(&kind) {
             Some(next) => next.extend(untold),
             None => self.look_again(kind, untold),
@@ -294,4 +326,34 @@ async fn look_for_what_waits(workloads: Arc<Workloads>, kind: Arc<Kind>, since: 
     let looked = look_for_waiting(&workloads, &kind).await;
     let is_done = looked.err().is_none_or(|error| can_never_be_read(&error));
     Finished::LookedFor(kind, since, is_done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_change_is_counted_in_a_moment_and_the_next_ones_once_in_a_period() {
+        let (now, period, second) = (Instant::now(), Duration::from_secs(1), Duration::from_secs(1));
+        let mut recounts = Recounts::default();
+        assert_eq!(recounts.begins(), None);
+        recounts.soon(now, period);
+        assert_eq!(recounts.begins(), Some(now + period), "the watches list everything at the start anyway");
+        // When the last count began, when a change follows, and when it is counted.
+        for (since, change, begins) in [
+            (now, now + 5 * second, now + 5 * second + TOGETHER),
+            (now, now + second / 2, now + period),
+            (now, now + period, now + period + TOGETHER),
+        ] {
+            let mut recounts = Recounts { since: Some(since), ..Recounts::default() };
+            for later in [Duration::ZERO, TOGETHER / 2, TOGETHER] {
+                recounts.soon(change + later, period);
+                assert_eq!(recounts.begins(), Some(begins), "changes of one moment are counted together");
+            }
+            recounts.rest = Some(begins + second);
+            assert_eq!(recounts.begins(), Some(begins + second), "the last count was long");
+            recounts.running = 1;
+            assert_eq!(recounts.begins(), None, "it is still running");
+        }
+    }
 }

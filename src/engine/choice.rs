@@ -688,7 +688,9 @@ mod tests {
             let around = choose_around(&turned, pair, in_force);
             // A server that refuses what is in effect together has another cause, and nothing is decided.
             prop_assume!(around.undecided.is_empty());
-            prop_assert_eq!(&around, &choice);
+            // Of two reasons that both hold, which one is told may depend on the order.
+            let names = |choice: &Choice| choice.refused.keys().cloned().collect::<Vec<_>>();
+            prop_assert_eq!((&around.engines, names(&around)), (&choice.engines, names(&choice)));
             // Each refused policy does not fit those that are served and have a higher priority.
             for (at, policy) in set.iter().enumerate() {
                 let mut before = set[..at].to_vec();

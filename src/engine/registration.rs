@@ -8,10 +8,11 @@ use super::{EngineName, Unavailable, revision_of};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::capabilities::{Capabilities, registration as resources};
+use crate::cluster::answer;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, PROBE_REFUSE_IGNORING, PROBE_UNSEEN, refusal_of, shared_name};
-use crate::timing;
+use crate::timing::{self, Waited};
 use crate::workload::Kind;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use kube::Client;
@@ -87,15 +88,12 @@ pub async fn rehearse(registrar: &Registrar, objects: &[Value]) -> Result<(), Un
                 call(api.get_opt(name_of(object))).await?;
                 return Err(refusal(&resource, name_of(object), &reason.message));
             }
-            Err(reason) if NO_DRY_RUN.iter().any(|words| reason.message.contains(words)) => {}
+            Err(reason) if answer::is_without_dry_run(&reason.message) => {}
             answer => drop(answer?),
         }
     }
     Ok(())
 }
-
-/// The messages of a server, or of another webhook, without dry-run support (apiserver `create.go`, `webhookerrors`).
-const NO_DRY_RUN: [&str; 2] = ["feature is disabled", "does not support dry run"];
 
 async fn write(
     client: &Client,
@@ -130,7 +128,7 @@ async fn write(
                 let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
                 Err(Unavailable::new(Code::NotExpressible, message))
             }
-            Err(error) if error.code() == 0 || is_missing_right(&error) => Err(error.into()),
+            Err(error) if error.code() == 0 || error.is_missing_right() => Err(error.into()),
             Err(error) => Err(refusal(resource, &name, &error.to_string())),
         };
     }
@@ -143,13 +141,6 @@ const TRIES: usize = 3;
 fn refusal(resource: &ApiResource, name: &str, why: &str) -> Unavailable {
     let message = format!("the server does not take the {} `{name}`: {why}", resource.kind);
     Unavailable::new(Code::RegistrationRefused, message)
-}
-
-/// Whether the server rejected the request because we lack a right, and not because of admission: `User "x" cannot create
-/// resource "y"` (apiserver `responsewriters/errors.go`).
-pub fn is_missing_right(error: &CallError) -> bool {
-    let text = error.to_string();
-    error.code() == 403 && text.contains("\" cannot ") && text.contains(" resource \"")
 }
 
 /// Deletes the registration `name` if it is ours. Marks it first, so that the deletion does not count as one by hand.
@@ -544,14 +535,16 @@ async fn answers(
     shows: Shows,
     asks: &str,
 ) -> Result<Option<Unverified>, Unavailable> {
-    let since = Instant::now();
+    let mut waited = Waited::begin(Instant::now());
     loop {
-        match probe(registrar, engine, revision, shows, asks).await? {
+        let seen = probe(registrar, engine, revision, shows, asks).await?;
+        let waited = waited.so_far(Instant::now());
+        match seen {
             Seen::Yes => return Ok(None),
-            Seen::CannotTell(message) if since.elapsed() >= registrar.timing.settling => {
+            Seen::CannotTell(message) if waited >= registrar.timing.settling => {
                 return Ok(Some((Code::ProbeFailed, message)));
             }
-            Seen::NotYet(why) if since.elapsed() >= registrar.timing.probe_limit => {
+            Seen::NotYet(why) if waited >= registrar.timing.probe_limit => {
                 return Err(without_effect(registrar, engine, why.as_deref()));
             }
             Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(registrar.timing.probe_pause).await,

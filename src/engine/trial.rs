@@ -111,14 +111,14 @@ pub async fn template(
         match error.code() {
             0 => return Err(error.into()),
             // With these codes the server has not looked at the object, unless another webhook denied it.
-            429 | 503 | 504 if !error.to_string().contains("denied the request") => return Err(error.into()),
+            429 | 503 | 504 if !error.is_denied() => return Err(error.into()),
             // Other admission may reject every trial in this namespace. So the same object is tried without the template.
             400 | 422 if kind.is_in_table() => {
                 match create(client, &resource, namespace, &without, Strictness::Strict).await {
                     Err(other) if matches!(other.code(), 0 | 429 | 500..) => return Err(other.into()),
-                    Err(other) if cause(&other) == cause(&error) => {}
+                    Err(other) if other.cause() == error.cause() => {}
                     _ => {
-                        let why = cause(&error);
+                        let why = error.cause();
                         let message = format!("spec.template: this server refuses a {} with it: {why}", resource.kind);
                         return Err(Unavailable::new(Code::TemplateInvalid, message));
                     }
@@ -239,37 +239,29 @@ fn add_volumes(workload: &mut Workload, template: &Template) {
     }
 }
 
-/// The server's reason, without the whole object that some versions print before it.
-pub fn cause(error: &CallError) -> String {
-    let text = error.to_string();
-    text.rsplit("validation failure list:").next().unwrap_or_default().trim().to_owned()
-}
-
 /// Why the rejected trial create of a `resource` in `namespace` verifies nothing. Somebody else rejects the object: other
 /// admission, a quota, or the rules of a custom resource.
 ///
 /// # Errors
 /// Why no trial is possible: the server does not answer, a right is missing, or the server lacks dry runs.
 pub fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Result<String, Unavailable> {
-    let text = error.to_string();
     match error.code() {
-        0 => Err(Unavailable::new(Code::ServerAway, text)),
-        403 if text.contains("cannot create resource") => Err(Unavailable::new(
+        0 => Err(Unavailable::new(Code::ServerAway, error.to_string())),
+        _ if error.is_missing_right() => Err(Unavailable::new(
             Code::MissingRight,
             format!(
                 "the operator may not `create` {} in its namespace `{namespace}`, which it tries without storing; apply the shipped RBAC",
                 resource.plural
             ),
         )),
-        // The apiserver's own words (`create.go`): "the dryRun alpha feature is disabled"; later versions say "beta".
-        400 if text.contains("the dryRun") && text.contains("feature is disabled") => Err(Unavailable::new(
+        _ if error.is_dry_run_disabled() => Err(Unavailable::new(
             Code::VersionUnsupported,
             format!(
                 "the server refuses to try a create without storing it ({error}); on 1.12 start it with `--feature-gates=DryRun=true`"
             ),
         )),
         _ => {
-            let why = cause(error);
+            let why = error.cause();
             let why = why.strip_prefix("Internal error occurred: ").unwrap_or(&why);
             let why = why.split_once(&format!("\"{NAME}\" is forbidden: ")).map_or(why, |(_, why)| why);
             Ok(format!("not proven: a {} in `{namespace}`, a trial, was refused: {why}", resource.kind))

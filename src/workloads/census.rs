@@ -69,7 +69,9 @@ impl Counts {
 pub enum Known {
     /// Nothing: it is new.
     Nothing,
-    /// This version, a newer one, or another one of the same fate.
+    /// A newer version, or that it has been deleted since. Then this one is not counted.
+    Newer,
+    /// This version, or another one of the same fate.
     Same,
     /// An older version, of another fate.
     Other(Fate),
@@ -172,7 +174,7 @@ impl Census {
         let known = counted.entries.get_mut(&key);
         if let Some(known) = known.filter(|known| known.version > version) {
             known.listing = self.listing;
-            return Known::Same;
+            return Known::Newer;
         }
         // Join comes before leave, because both are often the same fate, which would be dropped and created again.
         let fate = self.join(Shared { namespace: Arc::from(object.namespace()), fate });
@@ -376,7 +378,7 @@ pub fn is_matched(workload: &Workload, policy: &str, policies: &Policies, site: 
 /// The fate of `workload`, which is stored and initialized, for `policies`. `collide` says whether two policies collide.
 pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
     let common = Common::of(workload, site);
-    let at_hand = policies.at(workload.namespace());
+    let at_hand = policies.at(workload);
     let judged: Vec<(&Arc<Policy>, Verdict)> =
         at_hand.filter_map(|policy| Some((policy, verdict(&common, policy, workload, site)?))).collect();
     // Containers of policies that match are not the user's own, as in a decision.
@@ -578,7 +580,7 @@ mod tests {
         let mut count = |version, tally| census.count(kind(), &object("a", version), fate(tally));
         assert_eq!(count(1, Tally::Missed), Known::Nothing);
         assert_eq!(count(2, Tally::Injected), Known::Other(fate(Tally::Missed)));
-        assert_eq!(count(1, Tally::Missed), Known::Same);
+        assert_eq!(count(1, Tally::Missed), Known::Newer);
         assert_eq!(count(2, Tally::Injected), Known::Same);
         assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
         assert_eq!((census.has(kind(), ("", "a")), census.has(kind(), ("", "b"))), (true, false));

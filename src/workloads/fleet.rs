@@ -3,104 +3,83 @@
 //! Nothing is kept for other policies. A member takes some 300 bytes.
 
 use super::starts;
-use super::waiting::ObjectRef;
 use crate::cluster::object::Object;
 use crate::inject::marker;
+use crate::policy::extent::Place;
 use crate::policy::{Policy, Site};
-use crate::update::{self, Carries};
-use crate::workload::{Kind, Workload};
+use crate::rollout::{Health, Member, Members};
+use crate::update::{self, Carries, MAKERS};
+use crate::workload::{Kind, ObjectRef, Workload};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// A workload that a policy matches.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Member {
-    pub uid: Arc<str>,
-    /// `resourceVersion`, which grows with each write.
-    pub version: u64,
-    /// The revision of the policy when the workload was looked at.
-    pub revision: Arc<str>,
-    /// What it carries, compared with that revision.
-    pub carries: Carries,
-    pub health: Health,
-    pub created: Option<Timestamp>,
-    /// The controller that makes the pod again; none for workloads that are no pods.
-    pub owner: Option<Arc<str>>,
-    /// The creation time of a pod, or the last `kubectl rollout restart` of a workload.
-    pub begun: Option<Timestamp>,
-    /// The restarts of the policy's containers, all together. Always 0 for workloads that are no pods.
-    pub restarts: u32,
-}
-
-/// The annotation with which kubectl restarts workloads.
-pub const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
-
-/// Whether `policy` brings stored workloads up to date.
-pub fn rolls(policy: &Policy) -> bool {
-    policy.is_enforced() && policy.injects() && policy.spec.rolls()
-}
-
-/// Whether a rollout may concern `workload`. Jobs and their pods end by themselves: they are neither touched nor waited for.
+/// Whether a rollout may concern `workload`. Jobs and their pods end by themselves: they are neither touched nor waited for. What is being
+/// deleted is as good as gone: its controller lacks it.
 pub fn takes_part(workload: &Workload) -> bool {
-    let is_over = matches!(workload.body["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let is_deleted = !workload.body["metadata"]["deletionTimestamp"].is_null();
+    let is_over = is_deleted || matches!(workload.body["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     !workload.kind.is_job() && !(workload.kind.is_pod() && (is_over || workload.ends()))
 }
 
-impl Member {
-    /// Whether nothing is left to do: it carries the revision, and began after the last restart of the policy, `restarted`.
-    pub fn is_done(&self, restarted: Option<Timestamp>) -> bool {
-        let is_begun = restarted.is_none_or(|restarted| self.begun.is_some_and(|begun| begun >= restarted));
-        self.carries == Carries::This && is_begun
-    }
+/// The stored `object`, parsed as `workload`, as a member for `policy`, which matches it.
+pub fn member(workload: &Workload, object: &Object, policy: &Arc<Policy>, site: &Site) -> Member {
+    let own = policy.at(workload);
+    let carries = update::carries(workload, own, site);
+    let member = seen(workload, object, &policy.name, own.revision.clone().unwrap_or_default(), carries);
+    Member { place: Place::of(workload, policy), ..member }
+}
 
-    /// The stored `object`, parsed as `workload`, as a member for `policy`, which matches it.
-    pub fn of(workload: &Workload, object: &Object, policy: &Policy, site: &Site) -> Self {
-        let is_pod = workload.kind.is_pod();
-        let names = if is_pod { containers(workload, &policy.name) } else { Vec::new() };
-        let restarted = workload.pod_annotation(RESTARTED).filter(|_| !is_pod).and_then(|time| time.parse().ok());
-        Self {
-            begun: restarted.or(object.created()),
-            uid: Arc::from(workload.uid()),
-            version: object.version(),
-            revision: policy.revision.clone().unwrap_or_default(),
-            carries: update::carries(workload, policy, site),
-            health: if is_pod { pod_health(workload, &names) } else { health(workload) },
-            created: object.created(),
-            owner: if is_pod { controller(workload) } else { None },
-            restarts: restarts(workload, &names),
-        }
+/// The stored `object`, parsed as `workload`, as a member for `policy`, for which steps do not count. It `carries` that, compared with the
+/// `revision` of that hash.
+pub fn seen(workload: &Workload, object: &Object, policy: &str, revision: Arc<str>, carries: Carries) -> Member {
+    let is_pod = workload.kind.is_pod();
+    let names = if is_pod { containers(workload, policy) } else { Vec::new() };
+    Member {
+        begun: update::begun(workload),
+        uid: Arc::from(workload.uid()),
+        version: object.version(),
+        revision,
+        carries,
+        health: if is_pod { pod_health(workload, &names) } else { health(workload) },
+        created: object.created(),
+        owner: if is_pod { controller(workload) } else { None },
+        restarts: restarts(workload, &names),
+        place: Place::default(),
     }
 }
 
-/// Whether a workload serves its users.
+/// What workloads are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Health {
-    pub is_ready: bool,
-    /// Since when, if the server tells.
-    pub since: Option<Timestamp>,
-    /// Whether what runs is what the spec asks for, as far as the status tells. A kubelet first ends a container whose image has
-    /// changed, which may take the whole grace period.
-    pub is_settled: bool,
-    /// That grace period.
-    pub grace: SignedDuration,
+pub struct Basis {
+    /// The edition of the policy.
+    pub policy: u64,
+    /// That of the Namespaces, if the policy reads them.
+    pub namespaces: Option<u64>,
 }
 
-/// The members of a policy, in a fixed order.
-pub type Members = BTreeMap<ObjectRef, Member>;
+/// The basis of each policy, by name.
+pub type Bases = BTreeMap<String, Basis>;
 
 /// The members of each policy.
 #[derive(Default)]
 pub struct Fleet {
     members: HashMap<Arc<str>, Members>,
+    /// By policy: the pods in its namespaces that it does not match, though another one of their controller may be a member. Each
+    /// with that controller.
+    beside: HashMap<Arc<str>, HashMap<ObjectRef, Arc<str>>>,
+    /// Whether a member has changed since [`Self::take_changed`].
+    has_changed: bool,
+    /// By policy and kind: with what all workloads have been compared.
+    counted: HashMap<String, HashMap<Arc<Kind>, Basis>>,
 }
 
 impl Fleet {
     /// Records that `policy` matches `object`; none if it does not, or no longer.
     pub fn see(&mut self, policy: &str, object: &ObjectRef, member: Option<Member>) {
         let Some(member) = member else {
-            self.members.get_mut(policy).map(|members| members.remove(object));
+            self.has_changed |= self.members.get_mut(policy).is_some_and(|members| members.remove(object).is_some());
             return;
         };
         let members = match self.members.get_mut(policy) {
@@ -109,35 +88,101 @@ impl Fleet {
         };
         // A list may be older than the last event.
         let is_old = |known: &Member| known.uid == member.uid && known.version > member.version;
-        if !members.get(object).is_some_and(is_old) {
+        if !members.get(object).is_some_and(|known| is_old(known) || *known == member) {
             members.insert(object.clone(), member);
+            self.has_changed = true;
         }
+    }
+
+    /// Records that the pod `object` is no member of `policy`, and has that controller; none if it is one, or has none.
+    pub fn see_beside(&mut self, policy: &str, object: &ObjectRef, controller: Option<Arc<str>>) {
+        match (self.beside.get_mut(policy), controller) {
+            (Some(beside), Some(controller)) => drop(beside.insert(object.clone(), controller)),
+            (Some(beside), None) => drop(beside.remove(object)),
+            (None, Some(controller)) => {
+                self.beside.insert(Arc::from(policy), HashMap::from([(object.clone(), controller)]));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// How many pods each controller has that are no members of `policy`.
+    pub fn beside(&self, policy: &str) -> HashMap<Arc<str>, usize> {
+        let mut counts = HashMap::new();
+        for controller in self.beside.get(policy).into_iter().flat_map(HashMap::values) {
+            *counts.entry(controller.clone()).or_default() += 1;
+        }
+        counts
     }
 
     /// Forgets a deleted workload.
     pub fn gone(&mut self, object: &ObjectRef) {
+        self.beside.values_mut().for_each(|beside| drop(beside.remove(object)));
         for members in self.members.values_mut() {
-            members.remove(object);
+            self.has_changed |= members.remove(object).is_some();
         }
     }
 
     /// Forgets the workloads of `kind` that do not `exist`.
     pub fn retain(&mut self, kind: &Kind, exists: impl Fn(&ObjectRef) -> bool) {
+        let is_there = |object: &ObjectRef| *object.kind != *kind || exists(object);
+        self.beside.values_mut().for_each(|beside| beside.retain(|object, _| is_there(object)));
         for members in self.members.values_mut() {
-            members.retain(|object, _| *object.kind != *kind || exists(object));
+            let before = members.len();
+            members.retain(|object, _| is_there(object));
+            self.has_changed |= members.len() != before;
         }
     }
 
-    /// Forgets the policies that no longer roll.
-    pub fn retain_policies(&mut self, rolls: impl Fn(&str) -> bool) {
-        self.members.retain(|policy, _| rolls(policy));
+    /// Records that all workloads of `kind` have been compared with the policies whose basis was the same at the `begin` and is
+    /// so `now`.
+    pub fn counted(&mut self, kind: &Arc<Kind>, begin: &Bases, now: &Bases) {
+        self.counted.retain(|policy, _| now.contains_key(policy));
+        for (policy, basis) in begin.iter().filter(|(policy, basis)| now.get(*policy) == Some(basis)) {
+            self.counted.entry(policy.clone()).or_default().insert(kind.clone(), *basis);
+            self.has_changed = true;
+        }
     }
 
-    /// The members of `policy`.
-    pub fn of(&self, policy: &str) -> Option<&Members> {
-        self.members.get(policy)
+    /// Forgets a kind that is not watched any more.
+    pub fn forget(&mut self, kind: &Arc<Kind>) {
+        self.retain(kind, |_| false);
+        for counted in self.counted.values_mut() {
+            counted.remove(kind);
+        }
+    }
+
+    /// The members of `policy`; none while not all workloads of `kinds` have been compared with this `basis` of it.
+    pub fn members<'a>(
+        &self,
+        policy: &str,
+        basis: Basis,
+        mut kinds: impl Iterator<Item = &'a Arc<Kind>>,
+    ) -> Option<&Members> {
+        let counted = self.counted.get(policy);
+        let is_counted = |kind: &Arc<Kind>| counted.and_then(|counted| counted.get(kind)) == Some(&basis);
+        kinds.all(is_counted).then(|| self.members.get(policy).unwrap_or(&NOBODY))
+    }
+
+    /// Forgets the policies that no longer roll, and the kinds that they no longer target.
+    pub fn retain_policies(&mut self, rolls: impl Fn(&str, &Arc<Kind>) -> bool) {
+        for (policy, members) in &mut self.members {
+            members.retain(|object, _| rolls(policy, &object.kind));
+        }
+        for (policy, beside) in &mut self.beside {
+            beside.retain(|object, _| rolls(policy, &object.kind));
+        }
+        self.members.retain(|_, members| !members.is_empty());
+        self.beside.retain(|_, beside| !beside.is_empty());
+    }
+
+    /// Whether a member has changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 }
+
+static NOBODY: Members = Members::new();
 
 /// The health of `workload`, in the words of its status.
 fn health(workload: &Workload) -> Health {
@@ -172,7 +217,10 @@ fn health(workload: &Workload) -> Health {
         // A CronJob makes its pods later.
         _ => true,
     };
-    Health { is_ready: is_rolled, since: None, is_settled: true, grace: SignedDuration::ZERO }
+    // A Deployment tells since when it is not available; the other kinds do not.
+    let lacks = condition(status, &["Available"]).filter(|(is_available, _)| !is_available && !is_rolled);
+    let since = lacks.and_then(|(_, since)| since);
+    Health { is_ready: is_rolled, since, is_settled: true, grace: SignedDuration::ZERO }
 }
 
 /// The grace period of a pod that names none, in seconds (`core/v1/defaults.go`).
@@ -211,8 +259,19 @@ fn pod_health(pod: &Workload, names: &[String]) -> Health {
         })
     };
     let grace = spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(GRACE).clamp(0, LONGEST_GRACE);
-    let is_settled = has_seen && !names.iter().any(runs_another);
+    let is_resizing = is_resizing(status);
+    let is_settled = has_seen && !is_resizing && !names.iter().any(runs_another);
+    // The time in which an image is called by another name says nothing of a resize.
+    let grace = if is_resizing { LONGEST_GRACE } else { grace };
     Health { is_ready, since, is_settled, grace: SignedDuration::from_secs(grace) }
+}
+
+/// Whether the kubelet has not done a resize yet, or cannot do it: it is Deferred, Infeasible or in progress. Servers of 1.33 and later
+/// have conditions for that; those of 1.27 to 1.32 had the field `resize`.
+fn is_resizing(status: &Value) -> bool {
+    let of_old = status["resize"].as_str().is_some_and(|resize| !resize.is_empty());
+    let pending = ["PodResizePending", "PodResizeInProgress"];
+    of_old || pending.iter().any(|name| condition(status, &[name]).is_some_and(|(is_true, _)| is_true))
 }
 
 /// The name of an image without the registry and the folder that runtimes add.
@@ -229,19 +288,25 @@ fn condition(status: &Value, types: &[&str]) -> Option<(bool, Option<Timestamp>)
     Some((found["status"] == "True", since))
 }
 
-/// The restarts of the containers `names` of `pod`.
-fn restarts(pod: &Workload, names: &[String]) -> u32 {
+/// The restarts of each of the containers `names` of `pod`.
+fn restarts(pod: &Workload, names: &[String]) -> Vec<(Arc<str>, u32)> {
     let statuses = ["initContainerStatuses", "containerStatuses"]
         .into_iter()
         .filter_map(|list| pod.body["status"][list].as_array());
-    let own = statuses.flatten().filter(|status| names.iter().any(|name| status["name"] == name.as_str()));
-    let counts = own.filter_map(|status| u32::try_from(count(&status["restartCount"])?).ok());
-    counts.fold(0, u32::saturating_add)
+    let restarts = statuses.flatten().filter_map(|status| {
+        let name = names.iter().find(|name| status["name"] == name.as_str())?;
+        Some((Arc::from(name.as_str()), u32::try_from(count(&status["restartCount"])?).ok()?))
+    });
+    restarts.collect()
 }
 
-/// The UID of the controller of `workload`.
-fn controller(workload: &Workload) -> Option<Arc<str>> {
-    workload.controller()?["uid"].as_str().map(Arc::from)
+/// The UID of the controller of `pod`, if it is of a kind that makes pods again.
+pub(super) fn controller(pod: &Workload) -> Option<Arc<str>> {
+    let owner = pod.controller()?;
+    let version = owner["apiVersion"].as_str();
+    let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
+    let is_maker = |maker: &(&str, &str, &str)| owner["kind"] == maker.1 && group.is_none_or(|group| group == maker.0);
+    MAKERS.iter().any(is_maker).then(|| owner["uid"].as_str().map(Arc::from)).flatten()
 }
 
 #[cfg(test)]
@@ -251,6 +316,92 @@ mod tests {
 
     fn workload(group: &str, resource: &str, body: Value) -> Workload {
         Workload::new(Kind::find(group, resource).unwrap(), body)
+    }
+
+    #[test]
+    fn a_change_is_a_member_that_is_not_as_it_was() {
+        let object = |name: &str| ObjectRef {
+            kind: Kind::find("", "pods").unwrap().clone(),
+            namespace: "shop".into(),
+            name: name.into(),
+        };
+        let member = |version| Member {
+            uid: "u".into(),
+            version,
+            revision: "new".into(),
+            carries: crate::update::Carries::This,
+            health: Health { is_ready: true, since: None, is_settled: true, grace: SignedDuration::ZERO },
+            created: None,
+            owner: None,
+            begun: None,
+            restarts: Vec::new(),
+            place: Place::default(),
+        };
+        let (pods, mut fleet) = (Kind::find("", "pods").unwrap(), Fleet::default());
+        let mut changes = |change: &dyn Fn(&mut Fleet)| {
+            change(&mut fleet);
+            fleet.take_changed()
+        };
+        assert!(changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(2)))));
+        assert!(!changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(2)))), "it is listed again");
+        assert!(!changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(1)))), "by an older list");
+        assert!(changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(3)))));
+        assert!(!changes(&|fleet| fleet.see("envoy", &object("b"), None)), "it was none");
+        assert!(!changes(&|fleet| fleet.gone(&object("b"))));
+        assert!(!changes(&|fleet| fleet.retain(pods, |_| true)));
+        assert!(changes(&|fleet| fleet.see("envoy", &object("a"), None)));
+        for end in [&|fleet: &mut Fleet| fleet.gone(&object("a")), &|fleet: &mut Fleet| fleet.retain(pods, |_| false)]
+            as [&dyn Fn(&mut Fleet); 2]
+        {
+            assert!(changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(4)))));
+            assert!(changes(end));
+        }
+    }
+
+    #[test]
+    fn members_are_known_once_every_kind_has_been_compared_with_this_edition() {
+        let kinds =
+            [("apps", "deployments"), ("", "pods")].map(|(group, resource)| Kind::find(group, resource).unwrap());
+        let [deployments, pods] = kinds;
+        let basis = |policy, namespaces| Basis { policy, namespaces };
+        let bases = |basis| Bases::from([("p".to_owned(), basis)]);
+        let mut fleet = Fleet::default();
+        let known = |fleet: &Fleet, basis| fleet.members("p", basis, kinds.into_iter()).is_some();
+        let (one, two, labelled) = (basis(1, None), basis(2, None), basis(2, Some(1)));
+        assert!(!known(&fleet, one), "nothing has been listed");
+        fleet.counted(deployments, &bases(one), &bases(one));
+        assert!(!known(&fleet, one), "pods have not been listed");
+        fleet.counted(pods, &bases(one), &bases(one));
+        assert!(known(&fleet, one));
+        assert!(!known(&fleet, two), "the policy was edited");
+        fleet.counted(deployments, &bases(one), &bases(two));
+        fleet.counted(pods, &bases(two), &bases(two));
+        assert!(!known(&fleet, two), "it was edited during the list");
+        fleet.counted(deployments, &bases(two), &bases(two));
+        assert!(known(&fleet, two));
+        assert!(!known(&fleet, one) && !known(&fleet, labelled), "another edition");
+        fleet.forget(pods);
+        assert!(!known(&fleet, two), "pods are not watched any more");
+        fleet.counted(pods, &bases(two), &bases(two));
+        assert!(known(&fleet, two));
+        fleet.counted(pods, &Bases::new(), &Bases::new());
+        assert!(!known(&fleet, two), "the policy was deleted");
+    }
+
+    #[test]
+    fn only_a_controller_that_makes_pods_again_is_the_owner_of_a_pod() {
+        for (version, kind, is_controller, is_owner) in [
+            ("apps/v1", "ReplicaSet", true, true),
+            ("v1", "ReplicationController", true, true),
+            ("apps/v1", "ReplicaSet", false, false),
+            ("other.io/v1", "StatefulSet", true, false),
+            ("batch/v1", "Job", true, false),
+            ("v1", "Node", true, false),
+        ] {
+            let owner = json!({ "apiVersion": version, "kind": kind, "uid": "u", "controller": is_controller });
+            let pod = workload("", "pods", json!({ "metadata": { "ownerReferences": [owner] } }));
+            assert_eq!(controller(&pod).is_some(), is_owner, "{version} {kind}");
+        }
     }
 
     #[test]
@@ -266,6 +417,24 @@ mod tests {
         ] {
             let pod = workload("", "pods", json!({ "spec": { "terminationGracePeriodSeconds": written } }));
             assert_eq!(pod_health(&pod, &[]).grace, SignedDuration::from_secs(seconds), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_resize_is_not_done_is_not_settled() {
+        for (status, is_settled) in [
+            (json!({}), true),
+            (json!({ "resize": "" }), true),
+            (json!({ "resize": "Infeasible" }), false),
+            (json!({ "conditions": [{ "type": "PodResizePending", "status": "True", "reason": "Deferred" }] }), false),
+            (
+                json!({ "conditions": [{ "type": "Ready", "status": "True" }, { "type": "PodResizeInProgress", "status": "True" }] }),
+                false,
+            ),
+            (json!({ "conditions": [{ "type": "PodResizePending", "status": "False" }] }), true),
+        ] {
+            let pod = workload("", "pods", json!({ "status": status }));
+            assert_eq!(pod_health(&pod, &[]).is_settled, is_settled, "{status}");
         }
     }
 

@@ -15,24 +15,28 @@ pub mod waiting;
 pub mod watch;
 
 use self::census::{Census, Known, Pairs, Tally};
-use self::fleet::{Fleet, Member, rolls};
+use self::fleet::{Bases, Basis, Fleet};
 use self::ledger::Ledger;
 use self::report::Deliverer;
 use self::starts::Starts;
-use self::waiting::{News, ObjectRef, Standing, Waiting};
+use self::waiting::{News, Standing, Waiting};
 use crate::api::v1alpha1::Mode;
 use crate::cluster::events::Recorder;
 use crate::cluster::object::Object;
+use crate::cluster::policies::Stored;
 use crate::decision;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy};
+use crate::rollout::Member;
+use crate::rollout::stored::rolls;
 use crate::survival::{self, lock};
-use crate::workload::{Kind, Workload};
+use crate::workload::{Kind, ObjectRef, Workload};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// The leader's knowledge about the stored workloads.
 pub struct Workloads {
@@ -42,6 +46,8 @@ pub struct Workloads {
     pub tell_injected: bool,
     /// Whether the server stopped serving a watched kind, for example after the definition of a custom resource was deleted.
     pub is_unserved: AtomicBool,
+    /// Signals to rollouts that the fleet has changed, or that all workloads of a kind have been counted.
+    pub fleet_changes: Notify,
     waiting: Option<Arc<dyn Waiting>>,
     delivered: ArcSwap<BTreeMap<Arc<Kind>, Delivered>>,
     collisions: ArcSwap<Pairs>,
@@ -63,10 +69,17 @@ fn has_lost(policy: &Policy, before: &census::Fate, workload: &Workload) -> bool
     policy.acts_on_update(&workload.kind) && before.iter().any(had) && policy.marker(workload).is_none()
 }
 
+/// Whether the policy of that name covers `namespace`, as far as its name tells.
+fn covers(policies: &Policies, policy: &str, namespace: &str) -> bool {
+    policies.get(policy).is_some_and(|policy| policy.covers_namespace(namespace))
+}
+
 /// A running list of all stored objects of a kind. An object that the list does not show was deleted without an event.
 struct Listing {
     /// The number of the list in the census.
     number: u32,
+    /// The basis of each policy at the begin.
+    bases: Bases,
     kind_name: String,
     /// The failed objects that the list has not shown yet.
     failed: HashSet<ledger::Hashes>,
@@ -85,6 +98,7 @@ impl Workloads {
             recorder,
             tell_injected,
             is_unserved: AtomicBool::new(false),
+            fleet_changes: Notify::new(),
             waiting,
             delivered: ArcSwap::default(),
             collisions: ArcSwap::default(),
@@ -115,16 +129,49 @@ impl Workloads {
         work(&mut lock(&self.starts))
     }
 
-    /// Runs `work` on the workloads that rollouts may touch.
+    /// Runs `work` on the workloads that rollouts may touch, and signals a change of them.
     pub fn fleet<T>(&self, work: impl FnOnce(&mut Fleet) -> T) -> T {
-        work(&mut lock(&self.fleet))
+        let mut fleet = lock(&self.fleet);
+        let done = work(&mut fleet);
+        if fleet.take_changed() {
+            self.fleet_changes.notify_one();
+        }
+        done
     }
 
     /// Forgets all workloads of a kind that is not watched any more.
     pub fn forget(&self, kind: &Arc<Kind>) {
         self.census(|census| census.forget(kind));
-        self.fleet(|fleet| fleet.retain(kind, |_| false));
+        self.fleet(|fleet| fleet.forget(kind));
         self.starts(|starts| starts.retain(kind, |_| false));
+    }
+
+    /// What workloads are compared with for the policy `stored`; none while that is not known.
+    pub fn basis(&self, stored: &Stored) -> Option<Basis> {
+        let policy = stored.parsed.as_ref().ok()?;
+        let namespaces = match policy.reads_namespaces() {
+            true => Some(self.operator.namespaces.edition()?),
+            false => None,
+        };
+        Some(Basis { policy: stored.edition, namespaces })
+    }
+
+    /// Whether all workloads of `kind` have been compared with the policies that bring them up to date, as they are now.
+    pub fn is_counted(&self, kind: &Arc<Kind>) -> bool {
+        let snapshot = self.operator.snapshot();
+        let mut rolling = snapshot.policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(kind));
+        rolling.all(|policy| {
+            let basis = snapshot.stored.get(&policy.name).and_then(|stored| self.basis(stored));
+            // Without a basis no count helps.
+            basis.is_none_or(|basis| {
+                self.fleet(|fleet| fleet.members(&policy.name, basis, std::iter::once(kind)).is_some())
+            })
+        })
+    }
+
+    fn bases(&self) -> Bases {
+        let stored = self.operator.snapshot().stored;
+        stored.iter().filter_map(|(name, stored)| Some((name.clone(), self.basis(stored)?))).collect()
     }
 
     /// Whether the templates of the two policies collide.
@@ -168,7 +215,7 @@ impl Workloads {
         }
         self.count(kind, &object, news);
         if let Some(waiting) = self.waiting() {
-            waiting.done(&ObjectRef::new(kind, &object), object.version(), news);
+            waiting.done(&ObjectRef::new(kind, object.place()), object.version(), news);
         }
         Standing::Initialized
     }
@@ -189,9 +236,27 @@ impl Workloads {
         if fate.iter().all(|(_, tally)| *tally == Tally::Injected) {
             self.ledger(|ledger| ledger.healed(workload.kind_name(), workload.namespace(), workload.name()));
         }
-        self.note_starts(&workload, &fate, &policies, || ObjectRef::new(kind, object));
-        self.note_fleet(&workload, object, &fate, &policies);
-        let known = self.census(|census| census.count(kind, object, fate));
+        let members = self.members(&workload, object, &fate, &policies);
+        // In one step, so that nothing is noted of what an event has shown to be deleted.
+        let known = self.census(|census| {
+            let known = census.count(kind, object, fate.clone());
+            if known != Known::Newer && !members.is_empty() {
+                let object = ObjectRef::new(kind, object.place());
+                let controller = fleet::controller(&workload).filter(|_| kind.is_pod() && fleet::takes_part(&workload));
+                self.fleet(|fleet| {
+                    for (policy, member) in members {
+                        let is_beside = member.is_none() && covers(&policies, policy, workload.namespace());
+                        fleet.see_beside(policy, &object, controller.clone().filter(|_| is_beside));
+                        fleet.see(policy, &object, member);
+                    }
+                });
+            }
+            known
+        });
+        if known == Known::Newer {
+            return;
+        }
+        self.note_starts(&workload, &fate, &policies, || ObjectRef::new(kind, object.place()));
         let delivered = self.delivered.load();
         let Some((deliverer, policies)) = delivered.get(kind).filter(|_| news == News::Fresh) else { return };
         match known {
@@ -202,22 +267,27 @@ impl Workloads {
                     report::stored(self, *deliverer, &workload, policies, is_lost);
                 }
             }
-            Known::Same => {}
+            Known::Newer | Known::Same => {}
         }
     }
 
-    /// Records `workload` for the policies that bring it up to date.
-    fn note_fleet(&self, workload: &Workload, object: &Object, fate: &[(Arc<str>, Tally)], policies: &Policies) {
-        let object_ref = ObjectRef::new(&workload.kind, object);
-        for policy in policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(&workload.kind)) {
+    /// What `workload` is for each policy that may bring it up to date, by name; none if that one does not match.
+    fn members<'a>(
+        &self,
+        workload: &Workload,
+        object: &Object,
+        fate: &[(Arc<str>, Tally)],
+        policies: &'a Policies,
+    ) -> Vec<(&'a str, Option<Member>)> {
+        let rolling = policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(&workload.kind));
+        let member = |policy: &'a Arc<Policy>| {
             let is_matched = fate.iter().any(|(name, tally)| **name == *policy.name && *tally != Tally::Unknown);
-            let own = policy.at(workload.namespace());
             // A panic costs only this workload, and only for this policy.
-            let read = || Member::of(workload, object, own, &self.operator.site());
+            let read = || fleet::member(workload, object, policy, &self.operator.site());
             let read = || survival::attempt(&self.operator.metrics, "looking at a member of a rollout", read);
-            let member = (is_matched && fleet::takes_part(workload)).then(read).flatten();
-            self.fleet(|fleet| fleet.see(&policy.name, &object_ref, member));
-        }
+            (policy.name.as_str(), (is_matched && fleet::takes_part(workload)).then(read).flatten())
+        };
+        rolling.map(member).collect()
     }
 
     /// Records whether the sidecars of `workload` start, or whether its pods must be listed to know it.
@@ -246,7 +316,7 @@ impl Workloads {
     fn begin(&self, kind: &Kind) -> Listing {
         let kind_name = self.operator.kind_name(kind);
         let failed = self.ledger(|ledger| ledger.stored(&kind_name));
-        Listing { number: self.census(Census::begin), kind_name, failed }
+        Listing { bases: self.bases(), number: self.census(Census::begin), kind_name, failed }
     }
 
     /// Records that the list shows `object`.
@@ -260,10 +330,18 @@ impl Workloads {
     /// Ends a complete list.
     fn end(&self, kind: &Arc<Kind>, listing: &Listing) {
         self.census(|census| census.end(kind, listing.number));
-        let exists = |object: &ObjectRef| self.census(|census| census.has(kind, object.place()));
-        self.starts(|starts| starts.retain(kind, exists));
-        self.fleet(|fleet| fleet.retain(kind, exists));
+        let now = self.bases();
+        // The locks in the order of every place: the census, the fleet, the starts.
+        self.census(|census| {
+            let exists = |object: &ObjectRef| census.has(kind, object.place());
+            self.fleet(|fleet| {
+                fleet.retain(kind, exists);
+                fleet.counted(kind, &listing.bases, &now);
+            });
+            self.starts(|starts| starts.retain(kind, exists));
+        });
         self.ledger(|ledger| ledger.gone(&listing.failed));
+        self.fleet_changes.notify_one();
     }
 
     /// Aborts an incomplete list: no object counts as deleted.

@@ -3,10 +3,9 @@
 //! A watch of all pods would cost more than everything else. The watches of workloads show which ones lack ready pods, and
 //! only the pods of those are listed, a few workloads at a time.
 
-use super::waiting::ObjectRef;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy};
-use crate::workload::{Kind, Workload};
+use crate::workload::{Kind, ObjectRef, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use serde_json::Value;
@@ -20,6 +19,8 @@ const MOST: usize = 1000;
 const AT_ONCE: usize = 20;
 /// The most pods that a message names.
 const EXAMPLES: usize = 3;
+/// The longest hash that is kept. Ours have 16 characters.
+const HASH: usize = 64;
 /// The reasons of a container that waits for its turn, or for its image for the first time.
 const BENIGN: [&str; 3] = ["", "ContainerCreating", "PodInitializing"];
 /// The fields of a status with the number of pods, and with the number of ready ones.
@@ -33,6 +34,8 @@ pub struct Stuck {
     pub container: String,
     /// The kubelet's word, for example `ImagePullBackOff`.
     pub reason: String,
+    /// The hash of the template that the pod has. After an edit, pods with the template before may go on to fail for a while.
+    pub hash: String,
 }
 
 /// The containers of `pod` that do not start and that one of `policies` has added.
@@ -48,7 +51,11 @@ pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
         return BTreeSet::new();
     }
     let of_policy = |policy: &Arc<Policy>| {
-        let added = marker::read(pod, &policy.name).map(|marker| marker.added).unwrap_or_default();
+        let marker = marker::read(pod, &policy.name);
+        // Users write markers.
+        let hash = marker.as_ref().map(|marker| &marker.hash).filter(|hash| hash.len() <= HASH).cloned();
+        let hash = hash.unwrap_or_default();
+        let added = marker.map(|marker| marker.added).unwrap_or_default();
         let is_ours = |name: &str| added.iter().any(|pointer| container(pointer).is_some_and(|own| own == name));
         let own = waiting.iter().filter(|(name, _)| is_ours(name));
         let stuck = own.map(|(name, reason)| Stuck {
@@ -56,6 +63,7 @@ pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
             container: shown(policy, name).to_owned(),
             // The kubelet alternates between the two.
             reason: if *reason == "ErrImagePull" { "ImagePullBackOff" } else { reason }.to_owned(),
+            hash: hash.clone(),
         });
         stuck.collect::<Vec<_>>()
     };
@@ -203,9 +211,11 @@ impl Starts {
         self.sums = None;
     }
 
-    /// Why a container of `policy` does not start in the pods of `object`; none if all start, as far as is known.
-    pub fn stuck_in(&self, object: &ObjectRef, policy: &str) -> Option<String> {
-        let group = self.groups.get(object)?.iter().find(|group| *group.stuck.policy == *policy)?;
+    /// Why a container of `policy` does not start in those pods of `object` that have the template with this `hash`; none if all start, as
+    /// far as is known.
+    pub fn stuck_in(&self, object: &ObjectRef, policy: &str, hash: &str) -> Option<String> {
+        let is_of = |stuck: &Stuck| *stuck.policy == *policy && stuck.hash == hash;
+        let group = self.groups.get(object)?.iter().find(|group| is_of(&group.stuck))?;
         Some(format!("container {} of pod {}: {}", group.stuck.container, group.example, group.stuck.reason))
     }
 
@@ -219,7 +229,7 @@ impl Starts {
             // A workload counts once, whatever the reasons in its pods are.
             let mut counted = BTreeSet::new();
             for group in groups {
-                let Stuck { policy, container, reason } = &group.stuck;
+                let Stuck { policy, container, reason, .. } = &group.stuck;
                 let sum = sums.entry(policy.clone()).or_default().entry(container.clone()).or_default();
                 sum.pods += group.pods;
                 sum.workloads += usize::from(counted.insert((policy, container)));
@@ -257,6 +267,8 @@ mod tests {
     use crate::policy::Site;
     use serde_json::json;
 
+    const HASH_OF_PODS: &str = "0123456789abcdef";
+
     fn policies() -> Policies {
         let site = Site::new("scpol-system", [], []);
         let template = json!({ "containers": [{ "name": "proxy", "image": "envoy:1" }] });
@@ -266,7 +278,7 @@ mod tests {
 
     fn pod(added: &[&str], statuses: &Value) -> Workload {
         // Its keys are in this order.
-        let marker = format!(r#"{{"v":1,"hash":"0123456789abcdef","added":{}}}"#, json!(added));
+        let marker = format!(r#"{{"v":1,"hash":"{HASH_OF_PODS}","added":{}}}"#, json!(added));
         let metadata = json!({ "name": "web-1", "annotations": { "injected.scpol.dev/envoy": marker } });
         let body =
             json!({ "metadata": metadata, "spec": { "containers": [] }, "status": { "containerStatuses": statuses } });
@@ -283,7 +295,8 @@ mod tests {
     }
 
     fn one(reason: &str) -> Stuck {
-        Stuck { policy: Arc::from("envoy"), container: "proxy".to_owned(), reason: reason.to_owned() }
+        let (policy, container) = (Arc::from("envoy"), "proxy".to_owned());
+        Stuck { policy, container, reason: reason.to_owned(), hash: HASH_OF_PODS.to_owned() }
     }
 
     #[test]
@@ -307,6 +320,23 @@ mod tests {
         let earlier = ["/spec/initContainers/old"];
         let told = found(&earlier, json!([waiting("old", "CrashLoopBackOff")]));
         assert_eq!(told, ["(of another template) CrashLoopBackOff"], "users can write markers, and names are labels");
+    }
+
+    #[test]
+    fn a_rollout_counts_only_pods_with_the_latest_content() {
+        let own = ["/spec/template/spec/containers/proxy"];
+        let latest = policies().get("envoy").unwrap().template.hash.clone();
+        let mut starts = Starts::default();
+        let before = pod(&own, &json!([waiting("proxy", "ErrImagePull")]));
+        let see = |starts: &mut Starts, pod: &Workload| starts.seen_pod(&object("web"), stuck(&policies(), pod));
+        see(&mut starts, &before);
+        assert_eq!(starts.stuck_in(&object("web"), "envoy", &latest), None, "it has the content of before");
+        assert_eq!(starts.sums()["envoy"]["proxy"].pods, 1, "users are told all the same");
+        let mut now = before;
+        let marker = format!(r#"{{"v":1,"hash":"{latest}","added":{}}}"#, json!(own));
+        now.body["metadata"]["annotations"]["injected.scpol.dev/envoy"] = json!(marker);
+        see(&mut starts, &now);
+        assert!(starts.stuck_in(&object("web"), "envoy", &latest).unwrap().contains("ImagePullBackOff"));
     }
 
     #[test]

@@ -1,29 +1,10 @@
 //! Objects that wait for this operator before the API server shows them to other clients.
 
 use crate::cluster::object::Object;
-use crate::workload::Kind;
+use crate::workload::{Kind, ObjectRef};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// A stored object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectRef {
-    pub kind: Arc<Kind>,
-    pub namespace: String,
-    pub name: String,
-}
-
-impl ObjectRef {
-    /// A reference to `object`.
-    pub fn new(kind: &Arc<Kind>, object: &Object) -> Self {
-        Self { kind: kind.clone(), namespace: object.namespace().to_owned(), name: object.name().to_owned() }
-    }
-
-    pub fn place(&self) -> (&str, &str) {
-        (&self.namespace, &self.name)
-    }
-}
 
 /// Whether an object has just been created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

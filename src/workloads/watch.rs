@@ -1,6 +1,6 @@
 //! Watches and lists every workload of the targeted kinds, uninitialized ones included.
 
-use super::waiting::{News, ObjectRef, Standing};
+use super::waiting::{News, Standing};
 use super::{Listing, Workloads, starts};
 use crate::api::code::Code;
 use crate::cluster::api::Api;
@@ -8,7 +8,7 @@ use crate::cluster::client::{CallError, Progress, Refusals, call, is_not_found, 
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::survival;
-use crate::workload::{Kind, Workload};
+use crate::workload::{Kind, ObjectRef, Workload};
 use futures::{TryStreamExt, pin_mut};
 use kube::api::ListParams;
 use kube::core::ApiResource;
@@ -78,7 +78,7 @@ impl Watch<'_> {
                 self.waiting.clear();
             }
             Event::InitApply(object) => {
-                let object_ref = ObjectRef::new(kind, &object);
+                let object_ref = ObjectRef::new(kind, object.place());
                 if let Some(listing) = &mut self.listing {
                     workloads.see(listing, &object);
                 }
@@ -91,11 +91,11 @@ impl Watch<'_> {
             Event::Apply(object) => drop(workloads.observe(kind, object, News::Fresh)),
             Event::Delete(object) => {
                 if let Some(waiting) = workloads.waiting() {
-                    waiting.deleted(&ObjectRef::new(kind, &object));
+                    waiting.deleted(&ObjectRef::new(kind, object.place()));
                 }
                 workloads.census(|census| census.remove(kind, &object));
-                workloads.starts(|starts| starts.gone(&ObjectRef::new(kind, &object)));
-                workloads.fleet(|fleet| fleet.gone(&ObjectRef::new(kind, &object)));
+                workloads.starts(|starts| starts.gone(&ObjectRef::new(kind, object.place())));
+                workloads.fleet(|fleet| fleet.gone(&ObjectRef::new(kind, object.place())));
                 workloads.ledger(|ledger| ledger.deleted(&resource.kind, object.namespace(), object.name()));
             }
         }
@@ -222,7 +222,7 @@ pub async fn recount(workloads: &Workloads, kind: &Arc<Kind>) -> Vec<ObjectRef> 
         if object.is_initialized() {
             workloads.observe(kind, object, News::Listed);
         } else if object.pending().any(|name| site.owns(name)) {
-            untold.push(ObjectRef::new(kind, &object));
+            untold.push(ObjectRef::new(kind, object.place()));
         }
     };
     match sweep(workloads, kind, count).await {

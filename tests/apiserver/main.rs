@@ -54,6 +54,7 @@ mod replicas;
 mod reports;
 mod rights;
 mod rollout_commands;
+mod rollout_owners;
 mod rollout_story;
 mod rollouts;
 mod rotation;
@@ -108,6 +109,7 @@ const TESTS: &[&[runner::Test]] = &[
     reports::TESTS,
     rights::TESTS,
     rollout_commands::TESTS,
+    rollout_owners::TESTS,
     rollouts::TESTS,
     rows::TESTS,
     shared_servers::TESTS,

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 crate::tests![initializers_store_the_corpus_as_scpol_inject_says,];
 
 /// The time limit for the operator to register hundreds of policies.
-const SETTLED: Duration = Duration::from_secs(120);
+const SETTLED: Duration = Duration::from_secs(300);
 
 async fn initializers_store_the_corpus_as_scpol_inject_says() -> Result<()> {
     stores_the_corpus(Setup { engine: Initializer, version: Version::V1_13 }).await

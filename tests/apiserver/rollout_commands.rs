@@ -1,18 +1,23 @@
 //! `scpol rollout`: what its commands say and do on a real server, with and without an operator.
 
 use crate::commands::scpol;
-use crate::rollouts::{Controllers, image_of, rolling, wait_images, wait_progress, world};
-use crate::support::{LIMIT, Operator, file, in_force, policies, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar};
+use crate::rollouts::{Controllers, grant, image_of, play_replica_set, rolling, wait_images, wait_progress, world};
+use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
+use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar};
 use anyhow::{Context, Result, ensure};
-use controlplane::{User, Version};
+use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::process::Command;
 
 crate::tests![
     a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands,
     a_plan_works_before_the_switch_is_turned_and_for_a_file_that_is_not_applied,
     a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays,
+    running_pods_are_evicted_by_a_removal_at_the_pace_of_the_policy_and_a_budget_of_zero_holds,
+    a_running_pod_of_1_13_is_evicted_by_a_removal,
     who_may_read_less_is_told_less_and_which_right_is_missing,
 ];
 
@@ -229,7 +234,158 @@ async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays()
     assert_eq!(told(&done, &["name", "result"]), ["edited Removed"]);
     let edited = world.get(&path("edited")).await?.context("it is there")?;
     assert_eq!(containers(&edited), ["app"]);
-    ensure!(rollout(&world, &["remove", "envoy", "--yes"], 0).await?.contains("No pod template has content of envoy"));
+    ensure!(
+        rollout(&world, &["remove", "envoy", "--yes"], 0)
+            .await?
+            .contains("No pod template and no running pod has content of envoy")
+    );
+    Ok(())
+}
+
+/// A policy on pods.
+fn on_pods(rolling_update: Value) -> Value {
+    let mut spec = rolling("envoy:1", rolling_update);
+    spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
+    spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
+    spec
+}
+
+/// Takes the policy `envoy` out of force.
+async fn suspend(world: &World) -> Result<()> {
+    world.edit_policy("envoy", json!({ "suspend": true })).await?;
+    within(LIMIT, "it is out of force", || async {
+        Ok(!scpol(&world.cluster, &["rollout", "remove", "envoy", "--dry-run"]).await?.1.contains("out of force yet"))
+    })
+    .await
+}
+
+/// The containers of each ready pod whose label `app` is `app`, with its UID.
+async fn ready_pods(world: &World, app: &str) -> Result<Vec<(Vec<String>, String)>> {
+    let list = request(&world.admin, "GET", &format!("{PODS}?labelSelector=app%3D{app}"), &Value::Null).await?;
+    let is_ready = |pod: &&Value| {
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let is_true = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        pod["metadata"]["deletionTimestamp"].is_null() && is_true
+    };
+    let pods = list["items"].as_array().into_iter().flatten().filter(is_ready);
+    let told = |pod: &Value| {
+        let names = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let names = names.map(|item| item["name"].as_str().unwrap_or_default().to_owned()).collect();
+        (names, pod["metadata"]["uid"].to_string())
+    };
+    Ok(pods.map(told).collect())
+}
+
+/// Waits until so many pods of `app` are ready and have these containers.
+async fn wait_pods(world: &World, app: &str, count: usize, containers: &[&str]) -> Result<()> {
+    within(LIMIT, &format!("{count} pods of {app} have {containers:?}"), || async {
+        let pods = ready_pods(world, app).await?;
+        Ok(pods.len() == count && pods.iter().all(|(names, _)| names == containers))
+    })
+    .await
+}
+
+async fn running_pods_are_evicted_by_a_removal_at_the_pace_of_the_policy_and_a_budget_of_zero_holds() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(2)).await?;
+    grant(&world).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", on_pods(json!({ "maxUnavailable": 1 }))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for (name, replicas) in [("kept", 1), ("web", 3)] {
+        let mut object = deployment(name);
+        object["spec"]["replicas"] = json!(replicas);
+        object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
+        world.create(DEPLOYMENTS, &object).await?;
+        wait_pods(&world, name, replicas, &["app", "envoy"]).await?;
+    }
+    let template = pod_template("naked");
+    let naked = json!({
+        "apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
+        "metadata": { "name": "naked", "annotations": { "scpol.dev/inject": "true" } },
+    });
+    world.create(PODS, &naked).await?;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "none" },
+        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "kept" } } },
+    });
+    request(&world.admin, "POST", budgets, &budget).await?;
+    suspend(&world).await?;
+
+    let before = ready_pods(&world, "web").await?;
+    let said = rollout(&world, &["remove", "envoy"], 2).await?;
+    ensure!(said.contains("would be evicted") && said.contains("give `--yes` to evict 4 pods"), "{said}");
+    let listed = report(&world, &["remove", "envoy", "--yes", "--dry-run"], 1).await?;
+    let results = ["WouldEvict null", "Left SCP0412", "WouldEvict null", "WouldEvict null", "WouldEvict null"];
+    assert_eq!(told(&listed, &["result", "code"]), results);
+    assert_eq!(ready_pods(&world, "web").await?, before, "a dry run evicts nothing");
+
+    // The budget is passed by, and the user ends the command.
+    let said = world.cluster.dir().join("said");
+    let child = Command::new(env!("CARGO_BIN_EXE_scpol"))
+        .args(["rollout", "remove", "envoy", "--yes", "-o", "json"])
+        .env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
+        .envs([timing_variable()])
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&said)?)
+        .kill_on_drop(true)
+        .spawn()?;
+    let fewest = AtomicUsize::new(3);
+    within(LIMIT, "the pods of web are made anew", || async {
+        let pods = ready_pods(&world, "web").await?;
+        fewest.fetch_min(pods.len(), Ordering::Relaxed);
+        Ok(pods.len() == 3 && pods.iter().all(|(names, _)| names == &["app"]))
+    })
+    .await?;
+    let fewest = fewest.into_inner();
+    ensure!(fewest >= 2, "more than one was unavailable: {fewest} were ready");
+    within(LIMIT, "the budget is named", || async {
+        let said = std::fs::read_to_string(&said)?;
+        Ok(said.contains("SCP0415: default/kept-")
+            && said.contains("disruption budget none")
+            && said.contains("it waits since"))
+    })
+    .await?;
+    wait_pods(&world, "kept", 1, &["app", "envoy"]).await?;
+    let id = child.id().context("it runs")?.to_string();
+    ensure!(Command::new("kill").args(["-INT", &id]).status().await?.success(), "it cannot be interrupted");
+    let ended = child.wait_with_output().await?;
+    assert_eq!(ended.status.code(), Some(1), "{}", std::fs::read_to_string(&said)?);
+    let done: Value = serde_json::from_slice(&ended.stdout)?;
+    let results = ["Left SCP0415", "Left SCP0412", "Evicted null", "Evicted null", "Evicted null"];
+    assert_eq!(told(&done, &["result", "code"]), results);
+    ensure!(std::fs::read_to_string(&said)?.contains("it was interrupted"), "{done}");
+
+    // The next one goes on where that has ended.
+    world.delete(&format!("{budgets}/none")).await?;
+    let before = ready_pods(&world, "web").await?;
+    let said = rollout(&world, &["remove", "envoy", "--yes"], 1).await?;
+    ensure!(said.contains("evicted, 1 of 1") && said.contains("SCP0412"), "{said}");
+    wait_pods(&world, "kept", 1, &["app"]).await?;
+    assert_eq!(ready_pods(&world, "web").await?, before, "what lacks the sidecar stays");
+    request(&world.admin, "DELETE", &format!("{PODS}/naked"), &json!({ "gracePeriodSeconds": 0 })).await?;
+    let said = rollout(&world, &["remove", "envoy", "--yes"], 0).await?;
+    ensure!(said.contains("No pod template and no running pod has content of envoy"), "{said}");
+    Ok(())
+}
+
+async fn a_running_pod_of_1_13_is_evicted_by_a_removal() -> Result<()> {
+    let world = world(Version::V1_13).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", on_pods(json!({}))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let mut set = deployment("web");
+    set["kind"] = json!("ReplicaSet");
+    let set = world.create("/apis/apps/v1/namespaces/default/replicasets", &set).await?;
+    let uid = set["metadata"]["uid"].as_str().context("a uid")?.to_owned();
+    let controller = tokio::spawn(play_replica_set(world.creator.clone(), world.admin.clone(), uid));
+    wait_pods(&world, "web", 1, &["app", "envoy"]).await?;
+    suspend(&world).await?;
+    let said = rollout(&world, &["remove", "envoy", "--yes"], 0).await?;
+    ensure!(said.contains("default/web-0: evicted, 1 of 1"), "{said}");
+    wait_pods(&world, "web", 1, &["app"]).await?;
+    ensure!(!controller.is_finished(), "{:?}", controller.await);
+    controller.abort();
     Ok(())
 }
 

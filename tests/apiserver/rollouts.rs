@@ -5,12 +5,15 @@
 
 use crate::commands::scpol;
 use crate::rights::{WORKLOADS, workload};
+use crate::rows::ROLE;
 use crate::support::{LIMIT, Operator, file, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use kube::Client;
 use serde_json::{Value, json};
+use sidecar_policy::policy::extent;
+use sidecar_policy::workload::{Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,15 +23,21 @@ use tokio::task::JoinHandle;
 crate::tests![
     by_default_nothing_that_exists_is_touched_and_revisions_are_kept,
     an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_users_changes,
+    a_rollout_that_is_switched_on_is_never_complete_before_every_workload_has_it,
     a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_edit,
     content_that_somebody_edited_is_left_and_named,
     running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds,
     without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers,
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_initializers_and_webhook_of_1_13,
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_current_engines,
+    steps_by_workload_reach_stored_and_new_workloads_alike_on_initializers_and_webhook_of_1_13,
+    steps_by_workload_reach_stored_and_new_workloads_alike_on_current_engines,
     a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back,
     every_kind_with_a_template_follows_and_what_ends_by_itself_never,
     pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds,
+    a_pod_that_the_namespace_does_not_let_grow_is_left_and_never_evicted,
+    a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_accepted,
+    a_status_that_cannot_be_written_holds_no_rollout_back,
 ];
 
 /// Locks `mutex`, also after a panic of another test thread.
@@ -68,17 +77,20 @@ impl Controllers {
                     let found = list["items"].as_array().cloned().unwrap_or_default();
                     items.extend(found.into_iter().map(|item| (resource, item)));
                 }
-                let mut unavailable = 0;
+                // Before anything becomes available, which may be the end of what a test waits for.
+                let is_available =
+                    |item: &Value| item["status"]["observedGeneration"] == item["metadata"]["generation"];
+                let unavailable = items.iter().filter(|(_, item)| !is_available(item)).count();
+                seen.fetch_max(unavailable, Ordering::Relaxed);
                 for (resource, item) in items {
                     let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
                     let (namespace, name) = (text("namespace"), text("name"));
                     let place = format!("/apis/apps/v1/namespaces/{namespace}/{resource}/{name}");
                     let generation = &item["metadata"]["generation"];
-                    if item["status"]["observedGeneration"] == *generation {
+                    if is_available(&item) {
                         due.remove(&place);
                         continue;
                     }
-                    unavailable += 1;
                     let now = std::time::Instant::now();
                     let at = *due.entry(place.clone()).or_insert(now + takes);
                     if now < at || lock(&is_stuck).contains(&name) {
@@ -100,7 +112,6 @@ impl Controllers {
                         eprintln!("the status of {name} cannot be set: {error}");
                     }
                 }
-                seen.fetch_max(unavailable, Ordering::Relaxed);
             }
         });
         Self { task, stuck, most }
@@ -185,15 +196,17 @@ pub(crate) async fn progressing(world: &World, policy: &str) -> Result<(String, 
 }
 
 pub(crate) async fn wait_progress(world: &World, policy: &str, reason: &str) -> Result<String> {
-    let last = Mutex::new(String::new());
+    let last = Mutex::new((String::new(), String::new()));
     let what = format!("Progressing of {policy} is {reason}");
     let waited = within(LIMIT, &what, || async {
         let (now, message) = progressing(world, policy).await?;
-        *lock(&last) = format!("{now}: {message}; {}", status(world, policy).await?);
+        let told = format!("{now}: {message}; {}", status(world, policy).await?);
+        *lock(&last) = (message, told);
         Ok(now == reason)
     });
-    waited.await.with_context(|| lock(&last).clone())?;
-    Ok(progressing(world, policy).await?.1)
+    waited.await.with_context(|| lock(&last).1.clone())?;
+    // With another read, the rollout may have gone on.
+    Ok(lock(&last).0.clone())
 }
 
 /// Waits until the Deployments have this image of the sidecar.
@@ -259,6 +272,8 @@ async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_u
         for name in ["a", "b", "c"] {
             world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
         }
+        // It was complete before they were created, too.
+        world.status("envoy", "ready", 4).await?;
         wait_progress(&world, "envoy", "Complete").await?;
         let before = world.get(&path("missed")).await?.context("it is there")?;
         controllers.take_most();
@@ -294,6 +309,34 @@ async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_u
     Ok(())
 }
 
+async fn a_rollout_that_is_switched_on_is_never_complete_before_every_workload_has_it() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(300));
+    // It exists before the policy.
+    world.create(DEPLOYMENTS, &deployment("missed")).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.create_promptly(DEPLOYMENTS, &deployment("a")).await?;
+    world.status("envoy", "matched", 2).await?;
+    world.edit_policy("envoy", rolling("envoy:2", json!({ "maxUnavailable": 1 }))).await?;
+    let have_it = within(LIMIT, "both have envoy:2", || async {
+        // The condition first: what it says holds for what is read after it.
+        let (reason, message) = progressing(&world, "envoy").await?;
+        let mut have_it = true;
+        for name in ["missed", "a"] {
+            have_it &= image_of(&world.get(&path(name)).await?.context("it is there")?, "envoy") == "envoy:2";
+        }
+        assert!(have_it || reason != "Complete", "complete too early: {message}");
+        Ok(have_it)
+    });
+    have_it.await?;
+    wait_progress(&world, "envoy", "Complete").await?;
+    let complete = status(&world, "envoy").await?;
+    assert_eq!([&complete["matched"], &complete["updated"]].map(Value::as_i64), [Some(2), Some(2)], "{complete}");
+    Ok(())
+}
+
 async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_edit() -> Result<()> {
     let world = world(Version::NEWEST).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -304,6 +347,7 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
     wait_progress(&world, "envoy", "Complete").await?;
+    wait_ready(&world, 3).await?;
     controllers.stick("a");
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:bad" }] } }))
@@ -311,7 +355,10 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
     let message = wait_progress(&world, "envoy", "Halted").await?;
     assert!(message.contains("deployments.apps default/a") && message.contains("SCP0416"), "{message}");
     assert_eq!(status(&world, "envoy").await?["halted"], true);
-    assert_eq!(operator.metric(r#"scpol_rollout_halted{policy="envoy"}"#).await?, 1.0);
+    within(LIMIT, "the metric says so", || async {
+        Ok(operator.metric(r#"scpol_rollout_halted{policy="envoy"}"#).await? == 1.0)
+    })
+    .await?;
     world.event("envoy", "RolloutHalted: SCP0403").await?;
     // A new leader does not begin again.
     drop(operator);
@@ -323,9 +370,10 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
     }
     wait_progress(&world, "envoy", "Halted").await?;
     controllers.unstick();
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:3" }] } }))
-        .await?;
+    // On a busy machine two seconds are short for what is not stuck.
+    let patient = json!({ "type": "RollingUpdate", "rollingUpdate": { "progressDeadlineSeconds": 60 } });
+    let containers = json!([{ "name": "envoy", "image": "envoy:3" }]);
+    world.edit_policy("envoy", json!({ "updateStrategy": patient, "template": { "containers": containers } })).await?;
     wait_images(&world, &["a", "b", "c"], "envoy:3").await?;
     wait_progress(&world, "envoy", "Complete").await?;
     ensure!(status(&world, "envoy").await?["halted"] != true, "it is no longer halted");
@@ -485,6 +533,45 @@ async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_s
     wait_progress(&world, "envoy", "Complete").await.map(drop)
 }
 
+async fn a_status_that_cannot_be_written_holds_no_rollout_back() -> Result<()> {
+    let world = world(Version::NEWEST).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    world.policy("envoy", rolling("envoy:1", json!({}))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for name in ["a", "b"] {
+        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    let rules = world.get(ROLE).await?.context("the role")?["rules"].clone();
+    let mut without = rules.clone();
+    if let Some(rules) = without.as_array_mut() {
+        rules.retain(|rule| rule["resources"] != json!(["sidecarpolicies/status"]));
+    }
+    ensure!(without != rules, "there is such a rule: {rules}");
+    world.patch(ROLE, &json!([{ "op": "replace", "path": "/rules", "value": without }])).await?;
+    let operators = world.cluster.client(User::Operator);
+    within(LIMIT, "the right is gone", || async {
+        let status = "/apis/scpol.dev/v1alpha1/sidecarpolicies/envoy/status";
+        let refused = request(&operators, "PATCH", status, &json!([])).await;
+        Ok(refused.is_err_and(|error| format!("{error:#}").contains("forbidden")))
+    })
+    .await?;
+    let before = status(&world, "envoy").await?["observedSpecHash"].clone();
+    let template = rolling("envoy:2", Value::Null)["template"].clone();
+    world.edit_policy("envoy", json!({ "template": template })).await?;
+    wait_images(&world, &["a", "b"], "envoy:2").await?;
+    within(LIMIT, "the metric tells", || async { Ok(operator.metric("scpol_reconcile_errors_total").await? >= 1.0) })
+        .await?;
+    assert_eq!(status(&world, "envoy").await?["observedSpecHash"], before, "the status is that of the first content");
+    world.patch(ROLE, &json!([{ "op": "replace", "path": "/rules", "value": rules }])).await?;
+    within(LIMIT, "the status says it, too", || async {
+        let now = status(&world, "envoy").await?;
+        Ok(now["observedSpecHash"] != before && now["updated"] == 2 && now["currentRevision"] == now["updateRevision"])
+    })
+    .await
+}
+
 /// Creates namespaces.
 pub(crate) async fn namespaces(world: &World, names: &[&str]) -> Result<()> {
     for name in names {
@@ -587,11 +674,150 @@ async fn while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_o
     a_canary(Version::NEWEST, "MutatingAdmissionPolicy").await
 }
 
+/// The turns of workloads in [`by_workload`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Turn {
+    /// By its label.
+    Canary,
+    /// By its bucket.
+    Low,
+    /// After the last step.
+    Last,
+}
+
+const TURNS: [Turn; 3] = [Turn::Canary, Turn::Low, Turn::Last];
+
+impl Turn {
+    /// A Deployment of this turn in `shop`, the `number`th one.
+    fn deployment(self, number: usize) -> Value {
+        let kind = Kind::find("apps", "deployments").expect("it is built in");
+        let bucket = |name: &str| {
+            extent::bucket(&Workload::new(kind, json!({ "metadata": { "name": name, "namespace": "shop" } })))
+        };
+        // The names of the first and the last are of the same ones.
+        let at = number + usize::from(self == Self::Canary);
+        let mut names = (0..).map(|at| format!("web-{at}")).filter(|name| (bucket(name) < 30) == (self == Self::Low));
+        let mut body = deployment(&names.nth(at).expect("there are more"));
+        body["metadata"]["labels"]["track"] = json!(if self == Self::Canary { "canary" } else { "stable" });
+        body
+    }
+
+    /// A pod of that Deployment, as its ReplicaSet of a template with that hash makes it.
+    fn pod(self, number: usize, hash: &str) -> Value {
+        let deployment = self.deployment(number);
+        let owner = format!("{}-{hash}", deployment["metadata"]["name"].as_str().unwrap_or_default());
+        let reference =
+            json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": "u", "controller": true });
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "generateName": format!("{owner}-"), "ownerReferences": [reference],
+                "labels": { "pod-template-hash": hash, "track": deployment["metadata"]["labels"]["track"] },
+            },
+            "spec": deployment["spec"]["template"]["spec"],
+        })
+    }
+}
+
+/// The images of the sidecar in new Deployments of each turn, and, where the policy targets them, in new pods.
+async fn new_by_workload(client: &Client, version: Version) -> Result<[String; 3]> {
+    let mut images = [const { String::new() }; 3];
+    for (turn, image) in TURNS.into_iter().zip(&mut images) {
+        let all = "/apis/apps/v1/namespaces/shop/deployments";
+        // Those with smaller numbers are stored.
+        let body = turn.deployment(7);
+        if version.has_initializers() {
+            let created = request(client, "POST", all, &body).await?;
+            let name = body["metadata"]["name"].as_str().unwrap_or_default();
+            request(client, "DELETE", &format!("{all}/{name}"), &json!({})).await?;
+            *image = image_of(&created, "envoy").to_owned();
+            continue;
+        }
+        let created = request(client, "POST", &format!("{all}?dryRun=All"), &body).await?;
+        *image = image_of(&created, "envoy").to_owned();
+        for hash in ["5d4f", "77c6b9"] {
+            let pods = "/api/v1/namespaces/shop/pods?dryRun=All";
+            let created = request(client, "POST", pods, &turn.pod(7, hash)).await?;
+            ensure!(image_of(&created, "envoy") == image, "a pod of the template {hash}: not {image}: {created}");
+        }
+    }
+    Ok(images)
+}
+
+async fn by_workload(version: Version, engine: &str) -> Result<()> {
+    let world = world(version).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
+    namespaces(&world, &["shop"]).await?;
+    let steps = json!([
+        { "workloadSelector": { "matchLabels": { "track": "canary" } } }, { "pause": {} },
+        { "percentOfWorkloads": 30 }, { "pause": {} },
+    ]);
+    let mut spec = canary(engine, &json!({ "steps": steps }));
+    if !version.has_initializers() {
+        spec["targets"] = json!([{ "group": "apps", "resource": "deployments" }, { "group": "", "resource": "pods" }]);
+    }
+    world.policy("envoy", spec).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for turn in TURNS {
+        let created = world.create("/apis/apps/v1/namespaces/shop/deployments", &turn.deployment(0)).await?;
+        assert_eq!(image_of(&created, "envoy"), "envoy:1", "{engine}");
+    }
+    wait_progress(&world, "envoy", "Complete").await?;
+    let stored = async || {
+        let mut images = [const { String::new() }; 3];
+        for (turn, image) in TURNS.into_iter().zip(&mut images) {
+            let name = turn.deployment(0)["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            *image = image_in(&world, "shop", &name).await?;
+        }
+        anyhow::Ok(images)
+    };
+    world.edit_policy("envoy", json!({ "template": rolling("envoy:2", Value::Null)["template"] })).await?;
+    for (step, images) in [
+        ("step 2 is a pause", ["envoy:2", "envoy:1", "envoy:1"]),
+        ("step 4 is a pause", ["envoy:2", "envoy:2", "envoy:1"]),
+        ("", ["envoy:2"; 3]),
+    ] {
+        // At no time has a workload of a later turn the revision.
+        within(LIMIT, &format!("{engine}: {step}"), || async {
+            for now in [stored().await?, new_by_workload(&world.creator, version).await?] {
+                let is_early = now.iter().zip(images).any(|(now, image)| now == "envoy:2" && image == "envoy:1");
+                ensure!(!is_early && !now.contains(&String::new()), "{step}: {now:?}");
+            }
+            let (reason, message) = progressing(&world, "envoy").await?;
+            let is_there = if step.is_empty() { reason == "Complete" } else { message.contains(step) };
+            Ok(is_there && stored().await? == images)
+        })
+        .await?;
+        assert_eq!(new_by_workload(&world.creator, version).await?, images, "{engine}: {step}");
+        if !step.is_empty() {
+            let (code, said) = scpol(&world.cluster, &["rollout", "resume", "envoy"]).await?;
+            assert_eq!((code, said.as_str()), (0, "sidecarpolicy.scpol.dev/envoy resumed\n"), "{engine}");
+        }
+    }
+    Ok(())
+}
+
+async fn steps_by_workload_reach_stored_and_new_workloads_alike_on_initializers_and_webhook_of_1_13() -> Result<()> {
+    by_workload(Version::V1_13, "Initializer").await?;
+    by_workload(Version::V1_13, "Webhook").await
+}
+
+async fn steps_by_workload_reach_stored_and_new_workloads_alike_on_current_engines() -> Result<()> {
+    by_workload(Version::NEWEST, "Webhook").await?;
+    by_workload(Version::NEWEST, "MutatingAdmissionPolicy").await
+}
+
 async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> Result<()> {
     for version in [Version::NEWEST, Version::V1_13] {
         a_bad_image(version).await.with_context(|| format!("{version:?}"))?;
     }
     Ok(())
+}
+
+/// Waits until so many workloads of `envoy` are available. What never was is nobody's failure.
+async fn wait_ready(world: &World, count: i64) -> Result<()> {
+    within(LIMIT, "all are ready", || async { Ok(status(world, "envoy").await?["ready"] == count) }).await
 }
 
 async fn a_bad_image(version: Version) -> Result<()> {
@@ -606,6 +832,7 @@ async fn a_bad_image(version: Version) -> Result<()> {
         create_in(&world, namespace, name).await?;
     }
     wait_progress(&world, "envoy", "Complete").await?;
+    wait_ready(&world, 3).await?;
     controllers.stick("bad");
     let edit = |image: &str| json!({ "template": rolling(image, Value::Null)["template"] });
     world.edit_policy("envoy", edit("envoy:bad")).await?;
@@ -699,7 +926,7 @@ fn image_in_any(object: &Value) -> &str {
 }
 
 /// Plays the controller of the ReplicaSet `web`, and a kubelet: there is always one pod, and it is ready.
-async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result<()> {
+pub(crate) async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result<()> {
     for number in 0.. {
         let mut pod = pod_template("web");
         (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
@@ -721,7 +948,9 @@ async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result
                         "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } })
                 })
                 .collect();
-            if stored["status"]["containerStatuses"] == json!(containers) {
+            // Servers add fields to each.
+            let told = stored["status"]["containerStatuses"].as_array().into_iter().flatten();
+            if told.map(|item| &item["image"]).eq(containers.iter().map(|item| &item["image"])) {
                 continue;
             }
             let status = json!({
@@ -785,5 +1014,208 @@ async fn pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     }
     ensure!(!controller.is_finished(), "{:?}", controller.await);
     controller.abort();
+    Ok(())
+}
+
+/// Running pods of `web` under the policy `envoy`, which targets pods.
+struct Running {
+    world: World,
+    operator: Operator,
+    /// How many there are.
+    count: usize,
+    /// Plays the controller and the kubelet of servers without nodes.
+    played: Option<JoinHandle<Result<()>>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(played) = &self.played {
+            played.abort();
+        }
+    }
+}
+
+/// Three pods of a Deployment on the newest version, and one pod of a ReplicaSet on others.
+async fn running(version: Version) -> Result<Running> {
+    let has_nodes = version == Version::NEWEST;
+    let builder = ControlPlane::builder(version);
+    let world = World::with(if has_nodes { builder.nodes(2) } else { builder }).await?;
+    grant(&world).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut spec = rolling("envoy:1", json!({ "maxUnavailable": "100%" }));
+    spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
+    spec["template"] = envoy("envoy:1", "50m");
+    world.policy("envoy", spec).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let mut web = deployment("web");
+    let mut running = Running { world, operator, count: 3, played: None };
+    let world = &running.world;
+    if has_nodes {
+        web["spec"]["replicas"] = json!(3);
+        let pod = &mut web["spec"]["template"]["spec"];
+        pod["terminationGracePeriodSeconds"] = json!(0);
+        pod["containers"][0]["resources"] = json!({ "requests": { "cpu": "20m" } });
+        world.create(DEPLOYMENTS, &web).await?;
+    } else {
+        web["kind"] = json!("ReplicaSet");
+        let set = world.create("/apis/apps/v1/namespaces/default/replicasets", &web).await?;
+        let uid = set["metadata"]["uid"].as_str().context("a uid")?.to_owned();
+        let played = play_replica_set(world.creator.clone(), world.admin.clone(), uid);
+        (running.count, running.played) = (1, Some(tokio::spawn(played)));
+    }
+    running.wait("the pods run", &|pod| image_of(pod, "envoy") == "envoy:1").await?;
+    Ok(running)
+}
+
+/// A template with one container.
+fn envoy(image: &str, cpu: &str) -> Value {
+    let amounts = json!({ "cpu": cpu, "memory": "32Mi" });
+    json!({ "containers": [{ "name": "envoy", "image": image, "resources": { "requests": amounts, "limits": amounts } }] })
+}
+
+impl Running {
+    /// Waits until all pods are ready, and each of them `is` so. Returns their UIDs.
+    async fn wait(&self, what: &str, is: &dyn Fn(&Value) -> bool) -> Result<BTreeSet<String>> {
+        let uids = Mutex::new(BTreeSet::new());
+        within(LIMIT, what, || async {
+            let selected = format!("{PODS}?labelSelector=app%3Dweb");
+            let list = request(&self.world.admin, "GET", &selected, &Value::Null).await?;
+            let mut pods = list["items"].as_array().cloned().unwrap_or_default();
+            pods.retain(|pod| {
+                let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+                pod["metadata"]["deletionTimestamp"].is_null() && conditions.iter().any(is_ready)
+            });
+            *lock(&uids) = pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect();
+            Ok(pods.len() == self.count && pods.iter().all(is))
+        })
+        .await?;
+        Ok(lock(&uids).clone())
+    }
+
+    /// Waits until the rollout is complete but for these pods, which are left because of `code` and `words` in the log. They are still
+    /// those of `before`, and none was evicted.
+    async fn are_left(&self, before: &BTreeSet<String>, code: &str, words: &str) -> Result<()> {
+        let told = Mutex::new(String::new());
+        let waited = within(LIMIT, "the pods are left", || async {
+            let log = self.operator.log();
+            let is_one = |line: &&str| line.contains("Left as it is") && line.contains(code) && line.contains(words);
+            let is_told = log.lines().filter(is_one).count() == self.count;
+            *lock(&told) = log;
+            let (reason, message) = progressing(&self.world, "envoy").await?;
+            Ok(is_told && reason == "Complete" && message.contains(&format!("{} are left as they are", self.count)))
+        });
+        waited.await.with_context(|| format!("{code} {words}: {}", lock(&told)))?;
+        assert_eq!(self.wait("the pods run", &|_| true).await?, *before, "a pod was evicted");
+        assert_eq!(self.operator.metric(r#"scpol_rollout_evictions_total{policy="envoy"}"#).await?, 0.0);
+        Ok(())
+    }
+}
+
+async fn a_pod_that_the_namespace_does_not_let_grow_is_left_and_never_evicted() -> Result<()> {
+    let running = running(Version::NEWEST).await?;
+    let world = &running.world;
+    let before = running.wait("the pods run", &|_| true).await?;
+    // A server resizes the pods of kubelets that tell the resources of running containers.
+    let list = request(&world.admin, "GET", &format!("{PODS}?labelSelector=app%3Dweb"), &Value::Null).await?;
+    for pod in list["items"].as_array().into_iter().flatten() {
+        let resources = json!({ "requests": { "cpu": "1m" } });
+        let told = (0..2).map(|index| {
+            json!({ "op": "add", "path": format!("/status/containerStatuses/{index}/resources"), "value": resources })
+        });
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        request(&world.admin, "PATCH", &format!("{PODS}/{name}/status"), &told.collect()).await?;
+    }
+    let ranges = "/api/v1/namespaces/default/limitranges";
+    let range = json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "small" },
+        "spec": { "limits": [{ "type": "Container", "max": { "cpu": "100m" } }] },
+    });
+    request(&world.admin, "POST", ranges, &range).await?;
+    world.edit_policy("envoy", json!({ "template": envoy("envoy:1", "200m") })).await?;
+    running.are_left(&before, "SCP0204", "maximum cpu usage per Container is 100m").await?;
+    world.delete(&format!("{ranges}/small")).await?;
+
+    // Three pods of 70m fit. No pod of 80m does, new or old.
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "small" },
+        "spec": { "hard": { "requests.cpu": "215m" } },
+    });
+    request(&world.admin, "POST", quotas, &quota).await?;
+    within(LIMIT, "the quota counts", || async {
+        let stored = world.get(&format!("{quotas}/small")).await?.context("it is there")?;
+        Ok(stored["status"]["used"]["requests.cpu"] == "210m")
+    })
+    .await?;
+    world.edit_policy("envoy", json!({ "template": envoy("envoy:1", "60m") })).await?;
+    running.are_left(&before, "SCP0205", "exceeded quota: small").await?;
+
+    // What fits goes on.
+    world.edit_policy("envoy", json!({ "template": envoy("envoy:2", "50m") })).await?;
+    let after = running.wait("all pods have the image", &|pod| image_of(pod, "envoy") == "envoy:2").await?;
+    assert_eq!(after, before);
+    Ok(())
+}
+
+async fn a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_accepted() -> Result<()> {
+    for version in [Version::V1_30, Version::NEWEST] {
+        let running = running(version).await?;
+        let world = &running.world;
+        let before = running.wait("the pods run", &|_| true).await?;
+        let forbid = async |name: &str, operations: Value, image: &str| {
+            let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic";
+            let rule =
+                json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["pods"] });
+            let expression = format!("!object.spec.containers.exists(c, c.image == '{image}')");
+            let policy = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": { "name": name },
+                "spec": {
+                    "matchConstraints": { "resourceRules": [rule] },
+                    "validations": [{ "expression": expression, "message": "not that image" }],
+                },
+            });
+            request(&world.admin, "POST", &format!("{path}ies"), &policy).await?;
+            let binding = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+                "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] },
+            });
+            request(&world.admin, "POST", &format!("{path}ybindings"), &binding).await?;
+            within(LIMIT, "the policy is in force", || async {
+                let list =
+                    request(&world.admin, "GET", &format!("{PODS}?labelSelector=app%3Dweb"), &Value::Null).await?;
+                let pod = list["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                let patch = json!([{ "op": "replace", "path": "/spec/containers/1/image", "value": image }]);
+                let tried = request(&world.admin, "PATCH", &format!("{PODS}/{pod}?dryRun=All"), &patch).await;
+                Ok(tried.is_err_and(|error| format!("{error:#}").contains("not that image")))
+            })
+            .await
+        };
+        // Without the right to try a create.
+        forbid("untried", json!(["UPDATE"]), "envoy:2").await?;
+        world.edit_policy("envoy", json!({ "template": envoy("envoy:2", "50m") })).await?;
+        running.are_left(&before, "SCP0204", "without the right to create pods").await?;
+
+        let metadata = json!({ "name": "tries" });
+        let rule = json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["create"] });
+        let api = "rbac.authorization.k8s.io";
+        let role = json!({ "apiVersion": format!("{api}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule] });
+        let binding = json!({
+            "apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": api, "kind": "Role", "name": "tries" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "scpol", "namespace": "scpol-system" }],
+        });
+        let at = format!("/apis/{api}/v1/namespaces/default");
+        request(&world.admin, "POST", &format!("{at}/roles"), &role).await?;
+        request(&world.admin, "POST", &format!("{at}/rolebindings"), &binding).await?;
+        forbid("both", json!(["CREATE", "UPDATE"]), "envoy:3").await?;
+        world.edit_policy("envoy", json!({ "template": envoy("envoy:3", "50m") })).await?;
+        running.are_left(&before, "SCP0204", "a new pod would be refused, too").await?;
+
+        forbid("running", json!(["UPDATE"]), "envoy:4").await?;
+        world.edit_policy("envoy", json!({ "template": envoy("envoy:4", "50m") })).await?;
+        let after = running.wait("all pods have the image", &|pod| image_of(pod, "envoy") == "envoy:4").await?;
+        assert!(after.is_disjoint(&before), "they cannot change in place");
+    }
     Ok(())
 }

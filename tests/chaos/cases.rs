@@ -220,6 +220,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::last_event_lost(scene).boxed()),
     },
     Case {
+        id: "F12",
+        name: "ghosts_in_a_rollout",
+        engines: &[Engine::Initializer, Engine::MutatingAdmissionPolicy],
+        is_quick: false,
+        play: Play::Story(|scene| rollout::ghosts(scene).boxed()),
+    },
+    Case {
         id: "F13",
         name: "events_twice_and_in_disorder",
         engines: Engine::ALL,
@@ -249,6 +256,20 @@ pub(crate) const CASES: &[Case] = &[
         engines: Engine::ALL,
         is_quick: false,
         play: Play::Story(|scene| stories::sleeping_leader(scene).boxed()),
+    },
+    Case {
+        id: "F15",
+        name: "frozen_at_a_request_of_a_rollout",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Story(|scene| rollout::frozen_at_each_request(scene).boxed()),
+    },
+    Case {
+        id: "F15",
+        name: "frozen_at_a_request_of_evictions",
+        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
+        is_quick: false,
+        play: Play::OnNodes(|scene| rollout::of_evictions_frozen_at_each_request(scene).boxed()),
     },
     Case {
         id: "F16",

@@ -78,8 +78,10 @@ impl Proxy {
             dice: Dice(seed),
             requests: AtomicU64::new(0),
             denied: AtomicU64::new(0),
+            about: Mutex::default(),
             stop: Mutex::new(None),
             stopped: watch::channel(false).0,
+            frozen: watch::channel(None).0,
             calm: watch::channel(0).0,
             lists: Mutex::new(HashMap::new()),
         });
@@ -125,20 +127,36 @@ impl Proxy {
 
     /// Kills the process `pid` at the `nth` request from now: before it is forwarded, or after its answer has arrived.
     pub(crate) fn stop_at(&self, nth: u64, moment: Moment, pid: u32) -> Result<()> {
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a pid")?;
+        self.arm(Stop { left: nth, about: &[], moment, pid: process(pid)?, signal: Signal::KILL })
+    }
+
+    /// Freezes the process `pid` at the `nth` request from now `about` these resources, until [`Self::thaw`]. The request is
+    /// forwarded only then, or it has been answered and the process finds the answer then. Lists and watches do not count.
+    pub(crate) fn freeze_at(&self, nth: u64, moment: Moment, pid: u32, about: &'static [&'static str]) -> Result<()> {
+        self.arm(Stop { left: nth, about, moment, pid: process(pid)?, signal: Signal::STOP })
+    }
+
+    fn arm(&self, stop: Stop) -> Result<()> {
         self.hub.stopped.send_replace(false);
-        let at = self.hub.requests.load(Ordering::SeqCst) + nth;
-        *lock(&self.hub.stop) = Some(Stop { at, moment, pid });
+        *lock(&self.hub.stop) = Some(stop);
         Ok(())
     }
 
-    /// Cancels the kill. Returns whether a process was killed.
+    /// Lets the frozen process go on.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        if let Some(pid) = self.hub.frozen.send_replace(None) {
+            kill_process(pid, Signal::CONT)?;
+        }
+        Ok(())
+    }
+
+    /// Cancels the kill or freeze. Returns whether it has happened.
     pub(crate) fn disarm(&self) -> bool {
         *lock(&self.hub.stop) = None;
         *self.hub.stopped.borrow()
     }
 
-    /// Waits until the process of [`Self::stop_at`] has been killed.
+    /// Waits until the process of [`Self::stop_at`] has been killed, or that of [`Self::freeze_at`] is frozen.
     pub(crate) async fn stopped(&self) {
         let mut stopped = self.hub.stopped.subscribe();
         // The sender lives as long as this proxy.
@@ -148,6 +166,12 @@ impl Proxy {
     /// The number of requests.
     pub(crate) fn requests(&self) -> u64 {
         self.hub.requests.load(Ordering::SeqCst)
+    }
+
+    /// The number of requests `about` these resources, other than lists and watches.
+    pub(crate) fn requests_about(&self, about: &[&str]) -> u64 {
+        let counts = lock(&self.hub.about);
+        about.iter().filter_map(|resource| counts.get(*resource)).sum()
     }
 
     /// The number of requests, including reads, that the server answered with 403.
@@ -163,7 +187,11 @@ impl Drop for Proxy {
     }
 }
 
-/// The moment of a kill relative to a request.
+fn process(pid: u32) -> Result<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).context("a pid")
+}
+
+/// The moment of a kill or a freeze relative to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     Before,
@@ -172,9 +200,13 @@ pub(crate) enum Moment {
 
 #[derive(Clone, Copy)]
 struct Stop {
-    at: u64,
+    /// It happens at this request of those that count.
+    left: u64,
+    /// The resources whose requests count; none if all do.
+    about: &'static [&'static str],
     moment: Moment,
     pid: Pid,
+    signal: Signal,
 }
 
 /// The state shared by connections.
@@ -187,8 +219,12 @@ struct Hub {
     requests: AtomicU64,
     /// The number of requests that the server answered with 403.
     denied: AtomicU64,
+    /// The number of requests about each resource, other than lists and watches.
+    about: Mutex<HashMap<String, u64>>,
     stop: Mutex<Option<Stop>>,
     stopped: watch::Sender<bool>,
+    /// The frozen process.
+    frozen: watch::Sender<Option<Pid>>,
     /// Incremented to cut all watches.
     calm: watch::Sender<u64>,
     /// The first answer to each list.
@@ -222,10 +258,13 @@ async fn answer(hub: Arc<Hub>, upstream: Arc<Upstream>, request: Request<Incomin
     let mut body = body.collect().await?.to_bytes();
     let mut ask = Ask::of(&parts.method, &parts.uri);
     ask.body = String::from_utf8_lossy(&body).into_owned();
-    let stop = hub.stops();
+    let stop = hub.stops(&ask);
     if let Some(stop) = stop.filter(|stop| stop.moment == Moment::Before) {
-        return hub.kill(stop).await;
+        hub.strike(stop)?;
+        // The sender lives as long as this proxy.
+        drop(hub.frozen.subscribe().wait_for(Option::is_none).await);
     }
+    let stop = stop.filter(|stop| stop.moment == Moment::After);
     let happens = lock(&hub.faults).of(&ask);
     for does in &happens {
         match does {
@@ -243,16 +282,12 @@ async fn answer(hub: Arc<Hub>, upstream: Arc<Upstream>, request: Request<Incomin
         hub.denied.fetch_add(1, Ordering::SeqCst);
     }
     if ask.verb == Verb::Watch && response.status().is_success() {
-        if let Some(stop) = stop {
-            return hub.kill(stop).await;
-        }
+        stop.map_or(Ok(()), |stop| hub.strike(stop))?;
         return Ok(watch(hub, ask, &happens, response));
     }
     let (parts, body) = response.into_parts();
     let mut body = body.collect().await?.to_bytes();
-    if let Some(stop) = stop {
-        return hub.kill(stop).await;
-    }
+    stop.map_or(Ok(()), |stop| hub.strike(stop))?;
     if is_list && parts.status.is_success() {
         let first = lock(&hub.lists).entry(key).or_insert_with(|| body.clone()).clone();
         if happens.contains(&Does::StaleList) {
@@ -292,18 +327,32 @@ fn untimely(patch: &Bytes) -> Bytes {
 }
 
 impl Hub {
-    /// Counts a request. Returns the kill, if this is its request.
-    fn stops(&self) -> Option<Stop> {
-        let nth = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut stop = lock(&self.stop);
-        stop.take_if(|stop| stop.at == nth)
+    /// Counts a request. Returns the kill or freeze, if this is its request.
+    fn stops(&self, ask: &Ask) -> Option<Stop> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let is_single = !matches!(ask.verb, Verb::List | Verb::Watch);
+        if is_single {
+            *lock(&self.about).entry(ask.resource.clone()).or_default() += 1;
+        }
+        lock(&self.stop).take_if(|stop| {
+            let counts = stop.about.is_empty() || is_single && stop.about.contains(&ask.resource.as_str());
+            stop.left = stop.left.saturating_sub(u64::from(counts));
+            counts && stop.left == 0
+        })
     }
 
-    async fn kill(&self, stop: Stop) -> Result<Response<Body>> {
+    /// Kills or freezes the process.
+    ///
+    /// # Errors
+    /// If it was killed: then nobody waits for an answer.
+    fn strike(&self, stop: Stop) -> Result<()> {
         // The process may have ended already.
-        let _ = kill_process(stop.pid, Signal::KILL);
+        let _ = kill_process(stop.pid, stop.signal);
+        let is_freeze = stop.signal == Signal::STOP;
+        self.frozen.send_replace(is_freeze.then_some(stop.pid));
         self.stopped.send_replace(true);
-        anyhow::bail!("killed")
+        anyhow::ensure!(is_freeze, "killed");
+        Ok(())
     }
 
     async fn forward(&self, upstream: &Upstream, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {

@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// The time limit for the recovery after the last fault.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
+/// A minute less a second, because operators count evictions by whole seconds.
+const MINUTE: Duration = Duration::from_secs(59);
+/// The duration of the lease.
+const LEASE: &str = "3s";
 /// The number of concurrent creates.
 const CREATORS: usize = 8;
 
@@ -91,6 +95,22 @@ impl Scene {
 
     /// The same, with its own surroundings.
     pub(crate) fn replica_in(&self, replica: &str, webhook: u16, surroundings: &Surroundings) -> Result<Operator> {
+        self.replica_behind(&self.proxy, replica, webhook, surroundings)
+    }
+
+    /// An operator beside the one of this scene, with the same surroundings, and its own `proxy`.
+    pub(crate) fn second_replica(&self, proxy: &Proxy) -> Result<Operator> {
+        let surroundings = self.surroundings.lock().expect("nobody panics with it").clone();
+        self.replica_behind(proxy, "scpol-1", free_port(), &surroundings)
+    }
+
+    fn replica_behind(
+        &self,
+        proxy: &Proxy,
+        replica: &str,
+        webhook: u16,
+        surroundings: &Surroundings,
+    ) -> Result<Operator> {
         let (listen, url) = (format!("127.0.0.1:{webhook}"), format!("https://127.0.0.1:{webhook}"));
         let resync = format!("{}s", self.resync.load(Ordering::Relaxed));
         let mut flags = vec![
@@ -99,12 +119,12 @@ impl Scene {
             "--pod-name",
             replica,
             "--lease-duration",
-            "3s",
+            LEASE,
             "--log-level",
             "info,sidecar_policy=debug,kube_client=off",
         ];
         flags.extend(["--webhook-listen", &listen, "--webhook-url", &url]);
-        let mut operator = Operator::start_in(&self.world.cluster, &self.proxy.kubeconfig, &flags, surroundings)?;
+        let mut operator = Operator::start_in(&self.world.cluster, &proxy.kubeconfig, &flags, surroundings)?;
         operator.is_log_shown = false;
         Ok(operator)
     }
@@ -406,6 +426,21 @@ impl Scene {
             ensure!(looked < deadline, "{RECOVERY:?} after the fault, the oracle finds:{}", told(&findings));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// The most evictions within a minute.
+    pub(crate) fn most_evictions_in_a_minute(&self) -> Result<usize> {
+        let audit = self.audit()?;
+        let is_it =
+            |event: &Value| event["objectRef"]["subresource"] == "eviction" && event["responseStatus"]["code"] == 201;
+        let at = |event: Value| event["requestReceivedTimestamp"].as_str()?.parse::<Timestamp>().ok();
+        let events = audit.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        let times: Vec<Timestamp> = events.filter(is_it).filter_map(at).collect();
+        let within = |first: &Timestamp| {
+            let minute = *first..*first + MINUTE;
+            times.iter().filter(|time| minute.contains(time)).count()
+        };
+        Ok(times.iter().map(within).max().unwrap_or_default())
     }
 
     /// The number of the operator's writes of `resource` that the server answered with one of these codes.

@@ -39,7 +39,7 @@ const CURRENT: Version = Version::NEWEST;
 /// The connections that are being opened at one time. The server takes each of them before the next ones come.
 pub(crate) const OPENING: usize = 32;
 /// The time limit for a create that a sidecar is added to.
-const PROMPT: Duration = Duration::from_secs(1);
+const PROMPT: Duration = Duration::from_secs(3);
 /// The pods that must get their sidecar.
 const PODS_EACH: usize = 20;
 

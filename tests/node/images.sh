@@ -37,7 +37,11 @@ stand_ins() {
     cp "$here"/stand-ins/* "$root/usr/local/bin/"
     image pause:local "$root" '' '["tail", "-f", "/dev/null"]' '[]'
     image busybox:1.36 "$root" '' '[]' '["sh"]'
-    for name in nginx:1.8.1 nginx:1.12.2 nginx:1.27; do image "$name" "$root" '' '[]' '["nginx"]'; done
+    # Of two names for one image a runtime may tell either, so each has its own.
+    for name in nginx:1.8.1 nginx:1.12.2 nginx:1.27; do
+        echo "$name" > "$root/etc/image"
+        image "$name" "$root" '' '[]' '["nginx"]'
+    done
     image fluent/fluent-bit:3.1 "$root" '' '["log-agent"]' '[]'
     image envoyproxy/envoy:v1.31.0 "$root" '' '["docker-entrypoint.sh"]' '["envoy"]'
 }

@@ -143,7 +143,7 @@ impl Decision {
         if old.stored.is_terminating() {
             return decision;
         }
-        let enforced = || policies.at(new.stored.namespace()).filter(|policy| policy.is_enforced());
+        let enforced = || policies.at(new.stored).filter(|policy| policy.is_enforced());
         let acting: Vec<&Arc<Policy>> = enforced().filter(|policy| acts(policy)).collect();
         let names = |is_meant: &dyn Fn(&Policy) -> bool| -> BTreeSet<String> {
             acting.iter().filter(|policy| is_meant(policy)).map(|policy| policy.name.clone()).collect()
@@ -184,7 +184,7 @@ impl Decision {
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
         let common = Common::of(workload, site);
-        for policy in policies.at(workload.namespace()) {
+        for policy in policies.at(workload) {
             decision.ask(policy, &policy.view(workload), site, &common);
         }
         decision.leave_out_injected(workload);

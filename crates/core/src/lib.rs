@@ -18,7 +18,7 @@ pub mod quality;
 pub mod ranking;
 pub mod review;
 pub mod revision;
-pub mod steps;
+pub mod rollout;
 pub mod targets;
 pub mod update;
 #[cfg(test)]

@@ -3,9 +3,10 @@
 
 use crate::capabilities::Capabilities;
 use crate::compile::admission_policy::render;
+use crate::policy::extent::{self, Extent};
 use crate::policy::{Policies, Policy, Site};
 use crate::review::{Call, Review, Told};
-use crate::workload::Kind;
+use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Seen};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -633,11 +634,28 @@ fn what_comes_back_is_what_a_create_would_give() {
 }
 
 #[test]
-fn while_a_rollout_goes_in_steps_a_create_and_an_update_get_the_content_of_their_namespace() {
+fn while_a_rollout_goes_in_steps_a_create_and_an_update_get_the_content_of_their_place() {
     let [old, new] = ["x:1", "x:2"].map(|image| policies(&[simple(image)]).remove(0));
-    for (updated, image) in [(&[][..], "x:1"), (&["other"][..], "x:1"), (&[NAMESPACE][..], "x:2")] {
-        let updated = updated.iter().map(|name| (*name).to_owned()).collect();
-        let split = [Arc::new(Policy::clone(&new).split(old.clone(), updated))];
+    let of = |names: &[&str]| Extent::of_namespaces(names.iter().map(|name| (*name).to_owned()));
+    let labels = |labels: Value| Extent {
+        selectors: vec![serde_json::from_value(json!({ "matchLabels": labels })).unwrap()],
+        ..of(&["other"])
+    };
+    let own = deployment()["metadata"]["labels"].clone();
+    let workload = Workload::new(Kind::find("apps", "deployments").unwrap(), deployment());
+    let bucket = i32::from(extent::bucket(&workload));
+    let percent = |percent: i32| Extent { percent, ..of(&[]) };
+    for (extent, image) in [
+        (of(&[]), "x:1"),
+        (of(&["other"]), "x:1"),
+        (of(&[NAMESPACE]), "x:2"),
+        (labels(json!({ "track": "canary" })), "x:1"),
+        (labels(own), "x:2"),
+        (percent(bucket), "x:1"),
+        (percent(bucket + 1), "x:2"),
+        (percent(100), "x:2"),
+    ] {
+        let split = [Arc::new(Policy::clone(&new).split(old.clone(), extent))];
         let before = created(&[simple("x:1")], &deployment());
         for stored in [Value::Null, before] {
             let posted = deployment();

@@ -27,6 +27,26 @@ pub struct Kind {
     pub pod_path: Option<Vec<String>>,
 }
 
+/// A stored object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectRef {
+    pub kind: Arc<Kind>,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// A reference to the object of that kind, namespace and name.
+    pub fn new(kind: &Arc<Kind>, (namespace, name): (&str, &str)) -> Self {
+        Self { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Its namespace and its name.
+    pub fn place(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+}
+
 /// The path of the pod template in most kinds.
 const TEMPLATE: &str = "spec.template";
 

@@ -4,7 +4,7 @@ use super::find;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
-use crate::rollout::act::{self, is_failed_test};
+use crate::roller::act;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use kube::Client;
@@ -56,7 +56,7 @@ pub(super) async fn send(api: &Api<Object>, name: &str, patch: json_patch::Patch
     }
     match call(api.patch(name, &dry_run.parameters(), &Patch::<()>::Json(patch))).await {
         Ok(_) => Patched::Done,
-        Err(error) if error.code() == 409 || is_failed_test(&error) => Patched::Changed,
+        Err(error) if error.code() == 409 || error.is_failed_test() => Patched::Changed,
         Err(error) => Patched::Failed(error),
     }
 }

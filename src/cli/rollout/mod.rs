@@ -46,7 +46,7 @@ enum RolloutCommand {
     Restart(switch::SwitchOptions),
     /// Say what a rollout would do to which workload, in which order, and why
     Plan(plan::PlanOptions),
-    /// Remove the content of a deleted or suspended policy from pod templates
+    /// Remove the content of a deleted or suspended policy from pod templates and running pods
     Remove(remove::RemoveOptions),
 }
 

@@ -13,17 +13,17 @@ use crate::cli::{Cluster, End};
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
-use crate::cluster::revisions::Seen;
 use crate::inject::marker;
+use crate::policy::extent::Extent;
 use crate::policy::{Policies, Policy, Site};
 use crate::revision::Content;
-use crate::rollout::act::RESIZE;
-use crate::rollout::covers;
-use crate::steps;
-use crate::update::{self, Carries, Left, MAKERS, PodChange};
+use crate::roller::act::RESIZE;
+use crate::roller::covers;
+use crate::rollout::record::Seen;
+use crate::rollout::steps;
+use crate::update::{self, Asked, Carries, MAKERS, NextAction};
 use crate::workload::{Kind, Workload};
 use crate::workloads::census;
-use crate::workloads::fleet::Member;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -165,53 +165,37 @@ impl Deciding<'_> {
         if !census::is_matched(workload, &self.policy.name, self.policies, self.site) || !object.is_initialized() {
             return None;
         }
-        let member = Member::of(workload, object, self.policy, self.site);
-        if member.is_done(self.restarted) {
-            return Some(None);
-        }
-        Some(Some(self.act(workload, &member)))
+        let owner = workload.controller().and_then(|owner| owner["uid"].as_str());
+        let asked = Asked {
+            restarted: self.restarted,
+            pod_update: self.pod_update(),
+            can_resize: self.can_resize,
+            carrier: owner.and_then(|owner| self.carriers.get(owner)).map(String::as_str),
+        };
+        let from = self.contents.latest_first();
+        let (action, why) = match update::next_action(workload, from, self.policy, self.policies, self.site, &asked) {
+            NextAction::UpToDate => return Some(None),
+            NextAction::Leave(left) => {
+                let code = Some(left.cause.code().to_string());
+                return Some(Some(Decided { action: Action::Leave, code, why: left.message }));
+            }
+            NextAction::PatchTemplate(_) | NextAction::RestartTemplate => (Action::Patch, self.has(workload)),
+            NextAction::InPlace { .. } => (Action::InPlace, self.has(workload)),
+            NextAction::Evict { why } => (Action::Evict, why),
+        };
+        Some(Some(Decided { action, code: None, why }))
     }
 
-    fn act(&self, workload: &Workload, member: &Member) -> Decided {
-        let plain = |action: Action, why: String| Decided { action, code: None, why };
-        let leave = |left: Left| Decided {
-            action: Action::Leave,
-            code: Some(left.cause.code().to_string()),
-            why: left.message,
-        };
-        let is_pod = workload.kind.is_pod();
-        let has = match &member.carries {
-            Carries::Other(hash) => match self.contents.all_by_marker(hash).next() {
+    /// What `workload` has of the policy, or else why it is touched.
+    fn has(&self, workload: &Workload) -> String {
+        match update::carries(workload, self.policy, self.site) {
+            Carries::Other(hash) => match self.contents.all_by_marker(&hash).next() {
                 Some(from) => format!("it has revision {}", from.number),
                 None => format!("it has the template {hash}, which no stored revision has"),
             },
             Carries::Nothing => "it has no sidecar of the policy".to_owned(),
             Carries::Unreadable => "its marker is unreadable".to_owned(),
             Carries::This => "`scpol rollout restart` asks for it".to_owned(),
-        };
-        let from = self.contents.latest_first();
-        if is_pod && let Some(carrier) = member.owner.as_ref().and_then(|owner| self.carriers.get(&**owner)) {
-            let code = crate::api::code::Code::ContentOfOwner;
-            let why = format!("{carrier} has it in its own pod template, which the pod follows");
-            return Decided { action: Action::Leave, code: Some(code.to_string()), why };
-        }
-        if member.carries == Carries::This {
-            let restart = || plain(if is_pod { Action::Evict } else { Action::Patch }, has);
-            return update::untouchable(workload).map_or_else(restart, leave);
-        }
-        if !is_pod {
-            return match update::template_update(workload, from, self.policy, self.policies, self.site) {
-                Ok(_) => plain(Action::Patch, has),
-                Err(left) => leave(left),
-            };
-        }
-        match update::pod_update(workload, from, self.policy, self.policies, self.site, self.can_resize) {
-            PodChange::Leave(left) => leave(left),
-            PodChange::Recreate(why) => plain(Action::Evict, why),
-            PodChange::InPlace { .. } if self.pod_update() == PodUpdate::Recreate => {
-                plain(Action::Evict, "`spec.updateStrategy.rollingUpdate.podUpdate` is `Recreate`".to_owned())
-            }
-            PodChange::InPlace { .. } => plain(Action::InPlace, has),
         }
     }
 
@@ -252,7 +236,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
     let carriers = if targets_pods { carriers(&client, &policy.name).await? } else { HashMap::new() };
     let asked =
         object.as_ref().and_then(|object| object["metadata"]["annotations"][RESTARTED_AT_KEY].as_str()?.parse().ok());
-    let recorded = revisions.0.iter().filter_map(|stored| stored.ahead.restarted);
+    let recorded = revisions.0.iter().filter_map(|stored| stored.record.ahead.restarted);
     let restarted = Seen::of(asked, recorded, Timestamp::now()).map(|seen| seen.at).or(asked);
     let deciding = Deciding {
         policy: &policy,
@@ -296,7 +280,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         write(&policy, &sums, &lines, &turns, &options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
-    if let Some(why) = why_not(&policy).filter(|_| options.printing.output == Output::Table) {
+    if let Some(why) = why_not(&policy, &revisions).filter(|_| options.printing.output == Output::Table) {
         remark(why);
     }
     Ok(End::Fine)
@@ -348,11 +332,13 @@ async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, Strin
     Ok(carriers)
 }
 
-/// At which step of a rollout the turn of each namespace comes.
+/// At which step of a rollout the turn of each workload comes.
 struct Turns {
     /// The number of steps.
     steps: usize,
     by_namespace: HashMap<String, usize>,
+    /// The workloads of each step that chooses among workloads, with the number of the step.
+    by_workload: Vec<(usize, Extent)>,
 }
 
 impl Turns {
@@ -361,23 +347,27 @@ impl Turns {
         let covered = namespaces.iter().filter(|(name, object)| covers(policy, site, name, object));
         let covered: BTreeMap<String, Arc<Value>> =
             covered.map(|(name, object)| (name.clone(), object.clone())).collect();
-        let mut by_namespace = HashMap::new();
-        for (index, step) in steps.iter().enumerate() {
-            for name in steps::names(step, &covered) {
-                by_namespace.entry(name).or_insert(index + 1);
+        let (mut by_namespace, mut by_workload, mut updated) = (HashMap::new(), Vec::new(), BTreeSet::new());
+        for (step, number) in steps.iter().zip(1..) {
+            for name in steps::names(step, &covered, &updated) {
+                by_namespace.entry(name.clone()).or_insert(number);
+                updated.insert(name);
             }
+            by_workload.extend(steps::of_workloads(step).map(|extent| (number, extent)));
         }
-        Self { steps: steps.len(), by_namespace }
+        Self { steps: steps.len(), by_namespace, by_workload }
     }
 
-    /// The step of `namespace`, from 1; none without steps. What no step names comes after the last.
-    fn step(&self, namespace: &str) -> Option<usize> {
-        (self.steps > 0).then(|| self.by_namespace.get(namespace).copied().unwrap_or(self.steps + 1))
+    /// The step of `workload`, from 1; none without steps. What no step names comes after the last.
+    fn step(&self, workload: &Workload) -> Option<usize> {
+        let of_namespace = self.by_namespace.get(workload.namespace()).copied();
+        let own = self.by_workload.iter().find(|(_, extent)| extent.has(workload)).map(|(number, _)| *number);
+        (self.steps > 0).then(|| [of_namespace, own].into_iter().flatten().min().unwrap_or(self.steps + 1))
     }
 
     fn line(&self, decided: Decided, workload: &Workload) -> Line {
         Line {
-            step: self.step(workload.namespace()),
+            step: self.step(workload),
             namespace: workload.namespace().to_owned(),
             order: workload.kind.clone(),
             kind: workload.kind_name().to_owned(),
@@ -427,12 +417,24 @@ fn write(
 }
 
 /// Why none of it happens now.
-fn why_not(policy: &Policy) -> Option<String> {
+fn why_not(policy: &Policy, revisions: &Revisions) -> Option<String> {
     if !policy.spec.rolls() {
         let command = switch_on(&policy.name);
         return Some(format!("Nothing of this happens until `spec.updateStrategy.type` is `RollingUpdate`: {command}"));
     }
-    (!policy.is_enforced()).then(|| "Nothing of this happens while the policy is suspended or only audits.".to_owned())
+    if !policy.is_enforced() {
+        return Some("Nothing of this happens while the policy is suspended or only audits.".to_owned());
+    }
+    let resume = format!("scpol rollout resume {}", policy.name);
+    let last = revisions.0.last().filter(|last| policy.revision.as_deref() == Some(last.revision.hash.as_str()));
+    if let Some(halted) = last.and_then(|last| last.record.progress.halted.as_ref()) {
+        return Some(format!(
+            "Nothing of this happens until `{resume}`, because the rollout is halted: {}",
+            halted.message
+        ));
+    }
+    let is_paused = policy.spec.is_paused();
+    is_paused.then(|| format!("Nothing of this happens until `{resume}`: `spec.updateStrategy.paused` is true."))
 }
 
 #[cfg(test)]
@@ -546,6 +548,56 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_that_waits_for_a_person_says_so() {
+        let rolling = |more: Value| {
+            let mut strategy = json!({ "type": "RollingUpdate" });
+            json_patch::merge(&mut strategy, &more);
+            policy("envoy:2", json!({ "updateStrategy": strategy }))
+        };
+        let mut halted = stored(2, &content("envoy:2"), None);
+        let at = Timestamp::UNIX_EPOCH;
+        halted.record.progress.halted = Some(crate::rollout::record::Halted { at, message: "it broke".into() });
+        let revisions = Revisions::of([halted]);
+        let why = why_not(&rolling(json!({})), &revisions).unwrap();
+        assert!(why.contains("scpol rollout resume envoy") && why.ends_with("is halted: it broke"), "{why}");
+        let why = why_not(&rolling(json!({ "paused": true })), &Revisions::default()).unwrap();
+        assert!(why.contains("`spec.updateStrategy.paused` is true"), "{why}");
+        let other = policy("envoy:3", json!({ "updateStrategy": { "type": "RollingUpdate" } }));
+        assert_eq!(why_not(&other, &revisions), None, "another content begins a rollout of its own");
+    }
+
+    #[test]
+    fn the_turn_of_a_workload_comes_with_the_first_step_that_has_it() {
+        let canary = json!({ "matchLabels": { "track": "canary" } });
+        let steps = json!([
+            { "percentOfWorkloads": 30 }, { "workloadSelector": canary }, { "namespaces": ["b"] },
+            { "percentOfWorkloads": 60 },
+        ]);
+        let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "steps": steps } });
+        let policy = policy("envoy:1", json!({ "updateStrategy": strategy }));
+        let namespaces = ["a", "b"].map(|name| (name.to_owned(), Arc::new(json!({ "metadata": { "name": name } }))));
+        let turns = Turns::of(&policy, &site(), &HashMap::from(namespaces));
+        let mut seen = BTreeSet::new();
+        for number in 0..40 {
+            for (namespace, track, others) in [("a", "canary", 2), ("b", "", 3), ("a", "", 4)] {
+                let (mut workload, _) = deployment(None);
+                let name = format!("web-{number}");
+                workload.body["metadata"] =
+                    json!({ "namespace": namespace, "name": name, "labels": { "track": track } });
+                let bucket = crate::policy::extent::bucket(&workload);
+                let expected = match bucket {
+                    0..30 => 1,
+                    60.. if others == 4 => 5,
+                    _ => others,
+                };
+                assert_eq!(turns.step(&workload), Some(expected), "{namespace} {track} {bucket}");
+                seen.insert(expected);
+            }
+        }
+        assert_eq!(seen, BTreeSet::from([1, 2, 3, 4, 5]));
+    }
+
+    #[test]
     fn the_order_is_that_of_the_steps_then_of_namespaces_kinds_and_names() {
         let steps = json!([{ "namespaces": ["canary-*"] }, { "pause": {} }, { "namespaces": ["*-b"] }]);
         let policy = policy(
@@ -555,7 +607,12 @@ mod tests {
         let names = ["a", "shop-b", "canary-a", "canary-b", "kube-system"];
         let namespaces = names.map(|name| (name.to_owned(), Arc::new(json!({ "metadata": { "name": name } }))));
         let turns = Turns::of(&policy, &site(), &HashMap::from(namespaces));
-        assert_eq!(names.map(|name| turns.step(name)), [Some(4), Some(3), Some(1), Some(1), Some(4)]);
+        let of = |turns: &Turns, namespace: &str, name: &str, track: &str| {
+            let (mut workload, _) = deployment(None);
+            workload.body["metadata"] = json!({ "namespace": namespace, "name": name, "labels": { "track": track } });
+            turns.step(&workload)
+        };
+        assert_eq!(names.map(|name| of(&turns, name, "web", "")), [Some(4), Some(3), Some(1), Some(1), Some(4)]);
         let decided = Decided { action: Action::Patch, code: None, why: String::new() };
         let mut lines: Vec<Line> = ["a", "shop-b", "canary-b", "canary-a"]
             .into_iter()

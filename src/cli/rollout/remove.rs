@@ -1,10 +1,16 @@
-//! `scpol rollout remove`: removes the content of a policy that is no longer in force from the pod templates of workloads.
-//! Pods and Jobs are never changed: they end, or a controller makes them anew from its template.
+//! `scpol rollout remove`: removes the content of a policy that is no longer in force from the pod templates of workloads, and evicts
+//! running pods that have it although the template of their controller does not. Jobs are never changed: they end.
 
+mod evict;
+mod pods;
+
+use self::evict::Evicting;
+use self::pods::Reader;
 use super::edit::{self, DryRun, Patched};
 use super::revisions::{Contents, Revisions};
 use super::{live, uid};
 use crate::api::code::Code;
+use crate::capabilities::Capabilities;
 use crate::cli::files::{self, Reading, SiteOptions};
 use crate::cli::output::{Printing, Text, counted};
 use crate::cli::status::{is_programmed, status};
@@ -15,12 +21,16 @@ use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::inject::marker;
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, Site};
 use crate::revision::Content;
+use crate::roller::EVICTIONS;
+use crate::rollout::removal::Removal;
 use crate::update::{self, Change};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use jiff::Timestamp;
+use kube::Client;
 use kube::api::ListParams;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -41,6 +51,9 @@ pub(super) struct RemoveOptions {
     /// Do it; without this flag it is only listed
     #[arg(short, long)]
     yes: bool,
+    /// Evict at most so many pods in a minute, as the flag of `scpol run`
+    #[arg(long, value_name = "N", default_value_t = EVICTIONS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rollouts: u32,
     /// Only say what would be done
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "client")]
     dry_run: DryRun,
@@ -57,6 +70,8 @@ pub(super) struct RemoveOptions {
 enum Fate {
     WouldRemove,
     Removed,
+    WouldEvict,
+    Evicted,
     /// Its content stays.
     Left,
     Failed,
@@ -67,6 +82,8 @@ impl Fate {
         match self {
             Fate::WouldRemove => "would be removed",
             Fate::Removed => "removed",
+            Fate::WouldEvict => "would be evicted",
+            Fate::Evicted => "evicted",
             Fate::Left => "left",
             Fate::Failed => "failed",
         }
@@ -116,13 +133,7 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
         check_not_in_force(object)?;
     }
     let known = live::known(&stored, &site);
-    let given = match options.files.as_slice() {
-        [] => Policies::default(),
-        files => files::policies(files, Reading::PLAIN, &site, "-f")?,
-    };
-    if !options.files.is_empty() && given.get(name).is_none() {
-        bail!("-f has no SidecarPolicy `{name}`");
-    }
+    let given = given(&options, &site)?;
     let forms: Vec<&Arc<Policy>> = [given.get(name), known.policies.get(name)].into_iter().flatten().collect();
     let kinds = kinds(&known.policies, &forms);
     let server = discovery::discover(&client, |group| kinds.iter().any(|kind| kind.is_in(group)));
@@ -133,37 +144,102 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     let revisions = Revisions::read(&client, &site.operator_namespace, name, object.map(uid)).await?;
     let contents = Contents::new(name, &revisions, forms.iter().rev().filter_map(|form| Content::of(&form.spec)));
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
-    let mut marked = Vec::new();
-    for kind in &kinds {
-        let Some(resource) = server.resource(kind) else { continue };
-        let look = |object: Object| {
-            let workload = Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned());
-            if is_marked(&workload, name) {
-                let api = live::api(&client, &resource, Some(workload.namespace()));
-                marked.push(Marked { workload, api });
-            }
-        };
-        let pages = Pages::new(live::api(&client, &resource, None), ListParams::default());
-        pages.each(look).await.with_context(|| format!("cannot list {}", kind.group_resource()))?;
-    }
-    marked.sort_by(|a, b| key(&a.workload).cmp(&key(&b.workload)));
+    let templates = Templates { client: &client, server: &server, name, namespaces: &namespaces };
+    let marked = templates.marked(&kinds).await?;
     let removing = Removing { name, contents: &contents, policies: &known.policies, namespaces: &namespaces };
     let dry_run = if options.yes { options.dry_run } else { DryRun::Client };
+    // Before anything is changed, so that a missing right is told first.
+    let mut evicting = templates.pods(forms.first().copied(), options.rollouts).await?;
     let mut lines = Vec::new();
     for found in &marked {
         lines.push(removing.remove(found, dry_run).await);
     }
+    if lines.iter().any(|line| line.result == Fate::Removed) {
+        evicting = templates.pods(forms.first().copied(), options.rollouts).await?;
+    }
+    lines.extend(if dry_run == DryRun::None { evicting.run().await? } else { evicting.would() });
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutRemoval", "items": lines });
     if !options.printing.is_written(document, out)? {
         write(name, &lines, &options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
-    let would = lines.iter().filter(|line| line.result == Fate::WouldRemove).count();
-    if would > 0 && !options.yes && options.dry_run == DryRun::None {
-        bail!("nothing was done: give `--yes` to change {}", counted(would, "workload", "workloads"));
+    if let Some(would) = would(&lines).filter(|_| !options.yes && options.dry_run == DryRun::None) {
+        bail!("nothing was done: give `--yes` to {would}");
     }
     let is_left = lines.iter().any(|line| matches!(line.result, Fate::Left | Fate::Failed));
     Ok(if is_left { End::Finding } else { End::Fine })
+}
+
+/// The policies of `-f`.
+fn given(options: &RemoveOptions, site: &Site) -> Result<Policies> {
+    let given = match options.files.as_slice() {
+        [] => return Ok(Policies::default()),
+        files => files::policies(files, Reading::PLAIN, site, "-f")?,
+    };
+    if given.get(&options.policy).is_none() {
+        bail!("-f has no SidecarPolicy `{}`", options.policy);
+    }
+    Ok(given)
+}
+
+/// What would be done; none if that is nothing.
+fn would(lines: &[Line]) -> Option<String> {
+    let count = |fate: Fate| lines.iter().filter(|line| line.result == fate).count();
+    let parts = [
+        (count(Fate::WouldRemove), "change", ("workload", "workloads")),
+        (count(Fate::WouldEvict), "evict", ("pod", "pods")),
+    ];
+    let parts = parts.iter().filter(|(count, ..)| *count > 0);
+    let parts: Vec<_> =
+        parts.map(|(count, verb, (one, many))| format!("{verb} {}", counted(*count, one, many))).collect();
+    (!parts.is_empty()).then(|| parts.join(" and "))
+}
+
+/// Where the content is looked for.
+struct Templates<'a> {
+    client: &'a Client,
+    server: &'a Capabilities,
+    name: &'a str,
+    namespaces: &'a HashMap<String, Arc<Value>>,
+}
+
+impl<'a> Templates<'a> {
+    /// The workloads of `kinds` whose pod templates have the content, in order.
+    ///
+    /// # Errors
+    /// If a kind cannot be listed.
+    async fn marked(&self, kinds: &BTreeSet<Arc<Kind>>) -> Result<Vec<Marked>> {
+        let mut marked = Vec::new();
+        for kind in kinds {
+            let Some(resource) = self.server.resource(kind) else { continue };
+            let look = |object: Object| {
+                let namespace = self.namespaces.get(object.namespace()).cloned();
+                let workload = Workload::new(kind, object.value()).within(namespace);
+                if is_marked(&workload, self.name) {
+                    let api = live::api(self.client, &resource, Some(workload.namespace()));
+                    marked.push(Marked { workload, api });
+                }
+            };
+            let pages = Pages::new(live::api(self.client, &resource, None), ListParams::default());
+            pages.each(look).await.with_context(|| format!("cannot list {}", kind.group_resource()))?;
+        }
+        marked.sort_by(|a, b| key(&a.workload).cmp(&key(&b.workload)));
+        Ok(marked)
+    }
+
+    /// The running pods with the content. They are evicted at the pace of the policy as it was, or else at that of the defaults.
+    ///
+    /// # Errors
+    /// If they, or what makes them, cannot be listed.
+    async fn pods(&self, form: Option<&Arc<Policy>>, per_minute: u32) -> Result<Evicting<'a>> {
+        let settings = form.and_then(|form| form.spec.rolling_update()).unwrap_or_default();
+        let begun = live::server_time(self.client).await;
+        let ahead = begun.duration_since(Timestamp::now());
+        let removal = Removal::new(self.name, settings, per_minute as usize, begun);
+        let mut reader = Reader::new(self.client, self.name, self.namespaces, removal.revision());
+        let first = reader.read().await?;
+        Ok(Evicting::new(reader, removal, first, self.server.known_minor(), ahead))
+    }
 }
 
 fn key(workload: &Workload) -> (&str, &Arc<Kind>, &str) {
@@ -270,7 +346,11 @@ impl Removing<'_> {
 
 fn write(name: &str, lines: &[Line], printing: &Printing, out: &mut impl Write) -> Result<()> {
     if lines.is_empty() {
-        return if printing.no_headers { Ok(()) } else { Ok(writeln!(out, "No pod template has content of {name}.")?) };
+        return if printing.no_headers {
+            Ok(())
+        } else {
+            Ok(writeln!(out, "No pod template and no running pod has content of {name}.")?)
+        };
     }
     let rows = lines.iter().map(|line| {
         let why = line.code.as_ref().map_or(line.why.clone(), |code| format!("{code}: {}", line.why));
@@ -310,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_and_jobs_are_never_looked_at() {
+    fn only_kinds_whose_templates_can_change_are_patched() {
         let names: Vec<String> = kinds(&Policies::default(), &[]).iter().map(|kind| kind.resource.clone()).collect();
         assert!(names.contains(&"deployments".to_owned()) && names.contains(&"cronjobs".to_owned()), "{names:?}");
         assert!(!names.contains(&"pods".to_owned()) && !names.contains(&"jobs".to_owned()), "{names:?}");

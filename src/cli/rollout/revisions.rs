@@ -2,8 +2,9 @@
 
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cli::live;
-use crate::cluster::revisions::{self, Foreign, Stored};
+use crate::cluster::revisions;
 use crate::revision::{Content, Revision};
+use crate::rollout::{Foreign, Stored, stored};
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::ListParams;
@@ -25,7 +26,7 @@ impl Revisions {
         let listed = live::list(&api, own).await;
         let listed = listed.with_context(|| format!("cannot list controllerrevisions in namespace `{namespace}`"))?;
         let (mut own, mut foreign) = (Vec::new(), Vec::new());
-        for parsed in listed.iter().filter_map(Stored::parse) {
+        for parsed in listed.iter().filter_map(|object| Stored::parse(&object.value())) {
             match parsed {
                 Ok(stored) if uid.is_none_or(|uid| stored.is_of(uid)) => own.push(stored),
                 Ok(stored) => foreign.push(stored.into_foreign()),
@@ -43,12 +44,12 @@ impl Revisions {
 
     /// The revision whose rollout was complete last.
     pub(super) fn current(&self) -> Option<&Stored> {
-        revisions::current(&self.0)
+        stored::current(&self.0)
     }
 
     /// The revision with the hash of a content.
     pub(super) fn with_hash(&self, hash: &str) -> Option<&Stored> {
-        self.0.iter().find(|stored| stored.revision.hash == hash)
+        stored::with_hash(&self.0, hash)
     }
 
     /// The revision `number` of `policy`.
@@ -109,7 +110,7 @@ impl Contents {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::cluster::object::Object;
+    use crate::rollout::Record;
     use serde_json::{Value, json};
 
     /// The content of a policy that adds a container with this `image`.
@@ -120,14 +121,13 @@ pub(super) mod tests {
     /// A revision as the operator stores it. `complete` is the second at which its rollout was complete.
     pub(crate) fn stored(number: i64, content: &Content, complete: Option<i64>) -> Stored {
         let complete = complete.map(|second| jiff::Timestamp::from_second(second).unwrap());
-        let mut annotations = revisions::annotations(None, complete);
+        let mut annotations = Record { complete, ..Record::default() }.annotations();
         annotations.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let object: Value = json!({
             "metadata": { "name": format!("envoy-{}", content.hash()), "labels": { POLICY_LABEL: "envoy" }, "annotations": annotations },
             "data": content,
             "revision": number,
         });
-        let object: Object = serde_json::from_value(object).unwrap();
         Stored::parse(&object).unwrap().unwrap()
     }
 

@@ -5,7 +5,7 @@ use super::revisions::Revisions;
 use super::{Named, Revised, check_rolls, live, tell, uid};
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::cli::End;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub(super) async fn resume(options: ResumeOptions, out: &mut impl Write) -> Resu
     // Without the right to read revisions, the clocks of the API server and of the leader have to agree.
     let own = Some(uid(&policy));
     let revisions = Revisions::read(&client, &operator.operator_namespace, name, own).await.unwrap_or_default();
-    let since = revisions.0.last().and_then(|latest| Some(latest.reached.as_ref()?.since));
+    let since = revisions.0.last().and_then(|latest| Some(latest.record.reached.as_ref()?.since));
     // The server tells whole seconds, and the pause may have begun in this one.
     let now = live::server_time(&client).await;
     let now = now.saturating_add(SignedDuration::from_millis(999)).unwrap_or(now);
@@ -61,6 +61,9 @@ pub(super) async fn restart(options: SwitchOptions, out: &mut impl Write) -> Res
     let now = live::server_time(&client).await;
     edit::policy(&client, name, DryRun::None, |stored| {
         check_rolls(stored)?;
+        if stored.value()["spec"]["suspend"] == true {
+            bail!("SidecarPolicy `{name}` is suspended: `spec.suspend` is true; nothing would be restarted");
+        }
         Ok(vec![restarting(&stored.value(), now)])
     })
     .await?;

@@ -5,6 +5,7 @@ use super::reach;
 use super::term::{Term, Wanted};
 use crate::capabilities::Capabilities;
 use crate::cli::End;
+use crate::cli::signals::Signals;
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::policies::{self, Limits, Snapshot};
@@ -27,32 +28,12 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 /// The file in a pod with the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-
-/// SIGTERM and SIGINT.
-pub(super) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    pub(super) fn new() -> Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
 
 /// The parts that live as long as the process.
 pub(super) struct Process {
@@ -75,7 +56,8 @@ impl Process {
         let timing = options.waiting.timing();
         let client = servers.client.clone();
         let (recorder, recording) = Recorder::new(client.clone(), identity, metrics.clone());
-        let snapshots = follow_policies(&client, &site, &metrics, options, timing);
+        let (revisions, wants_revisions) = watch::channel(false);
+        let snapshots = follow_policies(&client, &site, &metrics, options, timing, wants_revisions);
         let operator = Arc::new(Operator::new(servers, site, metrics, snapshots, options.resync, timing));
         operator.set_capabilities(capabilities);
         let followed = operator.clone();
@@ -97,7 +79,7 @@ impl Process {
             recorder,
             lease,
             tell_injected: options.events_injected,
-            wanted: Wanted { reports: options.reports.form(), rollouts: options.rollouts },
+            wanted: Wanted { reports: options.reports.form(), rollouts: options.rollouts, revisions },
             engines,
             serving,
             grace: options.shutdown_grace,
@@ -177,10 +159,10 @@ impl Process {
             reach: self.serving.reach.clone(),
             demand: self.serving.demand.clone(),
             published: self.serving.published.clone(),
-            rollouts: Arc::default(),
+            board: Arc::default(),
         };
         let ready = self.health.role_settled.clone();
-        Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone(), self.wanted))
+        Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone(), self.wanted.clone()))
     }
 
     /// Hands over to another replica. The last replica unregisters, so that no create waits for ever.
@@ -278,6 +260,7 @@ fn follow_policies(
     metrics: &Arc<Metrics>,
     options: &RunOptions,
     timing: &'static Timing,
+    wants_revisions: watch::Receiver<bool>,
 ) -> watch::Receiver<Snapshot> {
     let (sender, snapshots) = watch::channel(Snapshot::default());
     let (client, site, metrics) = (client.clone(), site.clone(), metrics.clone());
@@ -285,9 +268,10 @@ fn follow_policies(
         max_policies: usize::from(options.max_policies),
         resync: options.resync,
         are_rollouts_on: options.rollouts > 0,
+        wants_revisions,
     };
     tokio::spawn(async move {
-        let begin = || policies::follow(client.clone(), site.clone(), limits, &sender, &metrics, &timing.watch);
+        let begin = || policies::follow(client.clone(), site.clone(), limits.clone(), &sender, &metrics, &timing.watch);
         survival::persist(&metrics, &timing.process, "watching policies", begin).await;
     });
     snapshots

@@ -2,7 +2,7 @@
 
 use crate::controller::{self, Controller};
 use crate::engine::process::Worker;
-use crate::rollout;
+use crate::roller;
 use crate::workloads::Workloads;
 use crate::workloads::reports::{self, Form};
 use futures::future::BoxFuture;
@@ -24,12 +24,14 @@ pub(super) struct Term {
 }
 
 /// The tasks that only some clusters want.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Wanted {
     /// The form of the reports; none if there are to be none.
     pub(super) reports: Option<Form>,
     /// The most evictions in a minute; 0 if nothing is to be rolled out.
     pub(super) rollouts: u32,
+    /// Whether revisions are to be read although no policy rolls.
+    pub(super) revisions: watch::Sender<bool>,
 }
 
 impl Term {
@@ -47,9 +49,9 @@ impl Term {
             async move { operator.persist("keeping the author check", || beside()).await }
         });
         let rollouts = (wanted.rollouts > 0).then(|| {
-            let (operator, workloads, board) = (operator.clone(), workloads.clone(), settings.rollouts.clone());
+            let (operator, workloads, board) = (operator.clone(), workloads.clone(), settings.board.clone());
             tokio::spawn(async move {
-                let begin = || rollout::run(&workloads, &board, wanted.rollouts);
+                let begin = || roller::run(&workloads, &board, wanted.rollouts, &wanted.revisions);
                 operator.persist("rolling out", begin).await;
             })
         });

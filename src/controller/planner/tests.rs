@@ -39,12 +39,26 @@ fn snapshot(objects: &[Value]) -> Snapshot {
         let status = Arc::new(object["status"].clone());
         (
             name.clone(),
-            Stored { uid: name, generation: 1, status, resumed: None, restarted: None, odd_times: Vec::new(), parsed },
+            Stored {
+                uid: name,
+                generation: 1,
+                edition: 0,
+                status,
+                resumed: None,
+                restarted: None,
+                odd_times: Vec::new(),
+                parsed,
+            },
         )
     });
     let stored: BTreeMap<String, Stored> = stored.collect();
     let valid = stored.values().filter_map(|stored| stored.parsed.clone().ok());
-    Snapshot { policies: Arc::new(Policies::new(valid)), stored: Arc::new(stored), synced: true }
+    Snapshot {
+        policies: Arc::new(Policies::new(valid)),
+        stored: Arc::new(stored),
+        revisions: Arc::default(),
+        synced: true,
+    }
 }
 
 /// A planner and its inputs.

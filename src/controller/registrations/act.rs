@@ -7,7 +7,6 @@ use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::controller::planner;
-use crate::controller::status::Force;
 use crate::controller::{Controller, Finished};
 use crate::engine::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_lasting, is_rejection};
 use crate::engine::process::Worker;
@@ -130,7 +129,7 @@ impl Controller {
                 // The status comes first, because a new leader treats a missing registration as deleted by hand.
                 let stored = self.snapshots.borrow().stored.get(name).cloned();
                 match stored {
-                    Some(stored) => drop(self.write_status(name, &stored, Force::Now).await),
+                    Some(stored) => drop(self.write_status_now(name, &stored).await),
                     None => info!(policy = name, "The policy is gone; unregistering"),
                 }
                 let Some(worker) = self.worker.clone() else { return Some(Event::Unregistered(Ok(()))) };

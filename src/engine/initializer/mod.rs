@@ -144,9 +144,7 @@ fn keeps_initializers(answer: &Result<Value, CallError>) -> Option<bool> {
     match answer {
         Ok(tried) => Some(!tried["metadata"]["initializers"].is_null()),
         // The plugin itself rejects clients without the verb `initialize`.
-        Err(error) if error.code() == 403 && error.to_string().contains("create with initializers denied") => {
-            Some(true)
-        }
+        Err(error) if error.is_initializing_denied() => Some(true),
         Err(_) => None,
     }
 }

@@ -7,8 +7,7 @@
 use crate::cluster::client::backoff;
 use crate::cluster::object::Object;
 use crate::timing::{self, CREATE_LIMIT};
-use crate::workload::Kind;
-use crate::workloads::waiting::ObjectRef;
+use crate::workload::{Kind, ObjectRef};
 use backon::ExponentialBackoff;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -95,7 +94,7 @@ impl Queue {
 
     /// Adds an object that waits for us. It is counted under `policy`.
     pub fn offer(&mut self, kind: &Arc<Kind>, object: Object, policy: &str, lane: Lane, now: Instant) {
-        let key = ObjectRef::new(kind, &object);
+        let key = ObjectRef::new(kind, object.place());
         let object = Arc::new(object.put_aside());
         self.foreign.remove(&key);
         let Some(item) = self.items.get_mut(&key) else {
@@ -386,7 +385,7 @@ mod tests {
             offer(&mut queue, name, Lane::Fresh, now);
             assert!(queue.pop(now).is_some());
         }
-        queue.remove(&ObjectRef::new(kind(), &object("gone")));
+        queue.remove(&ObjectRef::new(kind(), object("gone").place()));
         offer(&mut queue, "changed", Lane::Fresh, now);
         queue.take_back(now);
         let mut names: Vec<_> = std::iter::from_fn(|| queue.pop(now)).map(|job| job.key.name).collect();
@@ -397,7 +396,7 @@ mod tests {
     #[test]
     fn the_age_of_what_waits_for_others_counts_from_when_it_was_first_seen() {
         let (mut queue, now) = (Queue::new(TIMING), Instant::now());
-        let key = ObjectRef::new(kind(), &object("a"));
+        let key = ObjectRef::new(kind(), object("a").place());
         for seconds in 0..3 {
             queue.withdraw(&key);
             queue.wait_for_foreign(key.clone(), 10 + seconds, now + Duration::from_secs(seconds));

@@ -13,7 +13,7 @@ use crate::engine::trial::{self, Strictness};
 use crate::naming::own_name;
 use crate::operator::Operator;
 use crate::policy::Policy;
-use crate::timing::CREATE_LIMIT;
+use crate::timing::{CREATE_LIMIT, Waited};
 use crate::workload::Kind;
 use crate::workloads::Workloads;
 use crate::workloads::watch::{can_never_be_read, look_for_waiting};
@@ -91,9 +91,11 @@ async fn verified(
 ) -> Result<Option<Unverified>, Unavailable> {
     let (timing, mut unverified) = (&operator.timing.initializer, None);
     for kind in kinds {
-        let since = Instant::now();
+        let mut waited = Waited::begin(Instant::now());
         loop {
-            match probe(operator, policy, kind).await? {
+            let shows = probe(operator, policy, kind).await?;
+            let waited = waited.so_far(Instant::now());
+            match shows {
                 Shows::Yes => break,
                 Shows::NotYet => {}
                 Shows::CannotTell(message) => {
@@ -102,7 +104,7 @@ async fn verified(
                     break;
                 }
             }
-            if since.elapsed() > timing.probe_limit {
+            if waited > timing.probe_limit {
                 let message = format!(
                     "registered, but a new {} did not get our entry in {} s: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`",
                     operator.kind_name(kind),

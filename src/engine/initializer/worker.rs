@@ -23,10 +23,10 @@ use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Reason};
 use crate::survival::lock;
 use crate::timing::{CALL_LIMIT, CREATE_LIMIT};
-use crate::workload::{Kind, Workload};
+use crate::workload::{Kind, ObjectRef, Workload};
 use crate::workloads::Workloads;
 use crate::workloads::report::{self, Deliverer};
-use crate::workloads::waiting::{News, ObjectRef, Pending, Standing, Waiting};
+use crate::workloads::waiting::{News, Pending, Standing, Waiting};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -54,8 +54,6 @@ const DELIVERER: Deliverer = Deliverer { engine: NAME.0, has_counted: false };
 const QUOTA_ATTEMPTS: u32 = 8;
 /// The attempts with a patch that does not apply to the server's cache, about 10 s in total.
 const LAG_ATTEMPTS: u32 = 11;
-/// The beginning of an API server's message that names no cause.
-const REJECTED: &str = "the server rejected our request";
 /// The number of waiting creates from which a crowd is reported: half of what an API server holds by default
 /// (`--max-mutating-requests-inflight`, 200).
 const CROWD: usize = 100;
@@ -105,9 +103,19 @@ impl Completer {
         }
         let api = Api::<Object>::all_with(operator.client.clone(), &policies::resource());
         let (site, mut valid) = (operator.site(), Vec::new());
-        let parse = |object: Object| valid.extend(Policy::parse(&object.value(), &site).ok().map(Arc::new));
+        let known = operator.snapshot().policies;
+        // A policy that is known stays as it is known: a rollout in steps may give some namespaces another content than its spec.
+        let parse = |object: Object| {
+            let fresh = Policy::parse(&object.value(), &site).ok().map(Arc::new);
+            valid.extend(fresh.map(|fresh| match known.get(&fresh.name) {
+                Some(known) if known.uid == fresh.uid && known.initializer_name == fresh.initializer_name => {
+                    known.clone()
+                }
+                _ => fresh,
+            }));
+        };
         Pages::new(api, ListParams::default()).each(parse).await?;
-        let policies = Arc::new(Policies::after(&operator.snapshot().policies, valid));
+        let policies = Arc::new(Policies::after(&known, valid));
         *read = Some((Instant::now(), policies.clone()));
         Ok(policies)
     }
@@ -129,7 +137,7 @@ impl Waiting for Completer {
                 Standing::WaitsForUs
             }
             Some(place) if place > 0 => {
-                let key = ObjectRef::new(kind, &object);
+                let key = ObjectRef::new(kind, object.place());
                 self.queue(|queue| {
                     if news == News::Fresh {
                         queue.withdraw(&key);
@@ -139,7 +147,7 @@ impl Waiting for Completer {
                 Standing::WaitsForOthers
             }
             _ => {
-                self.done(&ObjectRef::new(kind, &object), object.version(), news);
+                self.done(&ObjectRef::new(kind, object.place()), object.version(), news);
                 Standing::Foreign
             }
         }
@@ -409,8 +417,8 @@ async fn write(run: &Run, workload: &Workload, mut settlement: Settlement, job: 
                     resource = job.key.kind.resource,
                     namespace = workload.namespace(),
                     name = workload.name(),
-                    status = refused.status,
-                    message = refused.message,
+                    status = refused.code(),
+                    message = refused.message(),
                     "Will try again"
                 );
                 note_trouble(run, decision, &refused);
@@ -419,7 +427,7 @@ async fn write(run: &Run, workload: &Workload, mut settlement: Settlement, job: 
             Assessment::Refused(code) if decision.inject.is_empty() => {
                 // Row 16: the server rejects even the PATCH without a sidecar. We can only wait.
                 note_trouble(run, decision, &refused);
-                warn!(%code, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
+                warn!(%code, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message(), "The server refuses to let the object go");
                 return Written::Settled(Settled::retry(run.operator().timing.initializer.after_refusal));
             }
             Assessment::Refused(code) => blame(run, workload, &mut settlement, code, &refused).await,
@@ -438,7 +446,7 @@ fn patch(workload: &Workload, settlement: &mut Settlement) -> Patch {
 }
 
 /// Moves policies whose content the server rejects out of the decision. Dry runs with each policy alone find them.
-async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code: Code, refused: &Refusal) {
+async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code: Code, refused: &CallError) {
     let candidates = settlement.decision.inject.clone();
     let mut guilty = Vec::new();
     if candidates.len() > 1 {
@@ -446,15 +454,15 @@ async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code
             let alone = settlement.decision.alone(policy).plan(workload);
             let alone = completion(workload, settlement.ours, alone);
             if let Err(refused) = send(run, workload, &alone, Try::Dry).await
-                && matches!(refused.status, 403 | 422)
+                && matches!(refused.code(), 403 | 422)
                 && !refused.is_not_applied()
             {
-                guilty.push((policy.clone(), refused.message));
+                guilty.push((policy.clone(), refused.message().to_owned()));
             }
         }
     }
     if guilty.is_empty() {
-        guilty = candidates.into_iter().map(|policy| (policy, refused.message.clone())).collect();
+        guilty = candidates.into_iter().map(|policy| (policy, refused.message().to_owned())).collect();
     }
     for (policy, detail) in guilty {
         settlement.decision.fail(policy, Reason { row: 8, code, detail });
@@ -468,12 +476,16 @@ enum Assessment {
     Refused(Code),
 }
 
-async fn assess(run: &Run, workload: &Workload, refused: &Refusal, job: &Job) -> Assessment {
-    match refused.status {
+async fn assess(run: &Run, workload: &Workload, refused: &CallError, job: &Job) -> Assessment {
+    match refused.code() {
         // The object is not the cause, so it keeps its place.
-        _ if refused.is_unsent => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::Away }),
-        429 => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after) }),
-        403 if refused.is_missing_right() => {
+        _ if matches!(refused, CallError::Unconnected(_)) => {
+            Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::Away })
+        }
+        429 => {
+            Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after()) })
+        }
+        _ if refused.is_missing_right() => {
             Assessment::Later(Settled::retry(run.operator().timing.initializer.after_refusal))
         }
         // 404: the server may not serve the kind yet. 409, 422 and, on old patch levels, 500: a test of the patch may have
@@ -491,12 +503,12 @@ async fn assess(run: &Run, workload: &Workload, refused: &Refusal, job: &Job) ->
                 Assessment::Later(Settled::retry(Duration::ZERO))
             }
             Ok(Some(_)) if status == 422 => Assessment::Refused(Code::ResultInvalid),
-            Ok(Some(_)) if status == 403 && refused.message.contains("exceeded quota") => match job.attempts {
+            Ok(Some(_)) if refused.is_quota_exceeded() => match job.attempts {
                 attempts if attempts < QUOTA_ATTEMPTS => Assessment::Later(Settled::retry(Duration::ZERO)),
                 _ => Assessment::Refused(Code::QuotaExceeded),
             },
             Ok(Some(_)) if status == 403 => Assessment::Refused(Code::AdmissionDenied),
-            Ok(Some(_)) | Err(_) => Assessment::Later(Settled::retry(refused.after())),
+            Ok(Some(_)) | Err(_) => Assessment::Later(Settled::retry(after(refused))),
         },
     }
 }
@@ -508,65 +520,35 @@ enum Try {
     Dry,
 }
 
-/// An answer other than success.
-struct Refusal {
-    /// 0 if there was no answer.
-    status: u16,
-    message: String,
-    retry_after: Option<Duration>,
-    /// The request was not sent, because there was no connection.
-    is_unsent: bool,
+fn away(why: &str) -> CallError {
+    CallError::Away(said(why))
 }
 
-impl Refusal {
-    fn away(message: impl Into<String>) -> Self {
-        Self { status: 0, message: said(&message.into()), retry_after: None, is_unsent: false }
-    }
-
-    /// The shortest delay before the next attempt: the server's `Retry-After`, but at most the time limit of a create.
-    fn after(&self) -> Duration {
-        self.retry_after.unwrap_or_default().min(CREATE_LIMIT)
-    }
-
-    /// Whether the server rejects our impersonation.
-    fn is_not_ourselves(&self) -> bool {
-        self.status == 403 && self.message.contains("cannot impersonate")
-    }
-
-    /// Whether the patch could not be applied, for example because a test failed. 1.13.5 gives no cause for that, but it gives
-    /// causes for an invalid object.
-    fn is_not_applied(&self) -> bool {
-        self.status == 422 && self.message.starts_with(REJECTED)
-    }
-
-    /// Whether we lack a right: the wording of RBAC and of the Initializers plugin. Otherwise the object breaks a rule.
-    fn is_missing_right(&self) -> bool {
-        self.message.contains("cannot patch resource")
-            || self.message.contains("update to uninitialized resource denied")
-    }
+/// The shortest delay before the next attempt: the server's `Retry-After`, but at most the time limit of a create.
+fn after(refused: &CallError) -> Duration {
+    refused.retry_after().unwrap_or_default().min(CREATE_LIMIT)
 }
 
-async fn send(run: &Run, workload: &Workload, patch: &Patch, how: Try) -> Result<(), Refusal> {
-    let resource =
-        run.operator().resource(&workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
+async fn send(run: &Run, workload: &Workload, patch: &Patch, how: Try) -> Result<(), CallError> {
+    let resource = run.operator().resource(&workload.kind).ok_or_else(|| away("the kind is not served any more"))?;
     let namespace = Some(workload.namespace()).filter(|namespace| !namespace.is_empty());
-    let path = path(&resource, namespace, Some(workload.name())).map_err(|error| Refusal::away(error.to_string()))?;
+    let path = path(&resource, namespace, Some(workload.name())).map_err(|error| away(&error.to_string()))?;
     let dry = if how == Try::Dry { "dryRun=All" } else { "" };
     let url = format!("{path}?{dry}");
     let body = serde_json::to_vec(patch).expect("a patch is JSON");
     let lane = run.completer.lane.as_ref().filter(|lane| how == Try::Real && lane.is_open(Instant::now()));
     let Some(lane) = lane else { return exchange(run, &url, body, None).await };
     match exchange(run, &url, body.clone(), Some(lane)).await {
-        Err(refused) if refused.is_not_ourselves() => {
+        Err(refused) if refused.is_impersonation_denied() => {
             lane.close(Instant::now());
-            warn!(detail = refused.message, "The priority lane is closed: apply config/rbac/priority-lane");
+            warn!(detail = refused.message(), "The priority lane is closed: apply config/rbac/priority-lane");
             exchange(run, &url, body, None).await
         }
         answer => answer,
     }
 }
 
-async fn exchange(run: &Run, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
+async fn exchange(run: &Run, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), CallError> {
     // The answer is not used. Still, an answer with metadata alone costs servers with Initializers more: to check that an
     // object is no list, they write all of it into an error (`meta.IsListType`).
     let request = Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json");
@@ -574,20 +556,17 @@ async fn exchange(run: &Run, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> 
         Some(lane) => lane.put(request),
         None => request,
     };
-    let request = request.body(Body::from(patch)).map_err(|error| Refusal::away(error.to_string()))?;
+    let request = request.body(Body::from(patch)).map_err(|error| away(&error.to_string()))?;
     match tokio::time::timeout(CALL_LIMIT, answer_to(run, request)).await {
         Ok(answer) => answer,
-        Err(_) => Err(Refusal::away("no answer in time")),
+        Err(_) => Err(away("no answer in time")),
     }
 }
 
-async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), Refusal> {
-    let answer = run
-        .operator()
-        .client
-        .send(request)
-        .await
-        .map_err(|error| Refusal { is_unsent: is_unsent(&error), ..Refusal::away(chain(&error)) })?;
+async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), CallError> {
+    let answer = run.operator().client.send(request).await.map_err(|error| {
+        if is_unsent(&error) { CallError::Unconnected(said(&chain(&error))) } else { away(&chain(&error)) }
+    })?;
     let status = answer.status();
     let retry_after = answer
         .headers()
@@ -598,30 +577,19 @@ async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), Refusal> {
     if status.is_success() && status != StatusCode::NO_CONTENT {
         // The object in the answer is not needed, so its bytes are not kept. An unread body would close the connection.
         while let Some(frame) = body.frame().await {
-            frame.map_err(|error| Refusal::away(chain(&error)))?;
+            frame.map_err(|error| away(&chain(&error)))?;
         }
         return Ok(());
     }
-    let body = body.collect().await.map_err(|error| Refusal::away(chain(&error)))?.to_bytes();
-    let message =
-        serde_json::from_slice::<Status>(&body).map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), explain);
-    Err(Refusal { status: status.as_u16(), message: said(&message), retry_after, is_unsent: false })
+    let body = body.collect().await.map_err(|error| away(&chain(&error)))?.to_bytes();
+    let told = serde_json::from_slice(&body).unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), ""));
+    Err(CallError::answer(told, status.as_u16(), retry_after))
 }
 
 /// Whether there was no connection: the server is away, or no file descriptor is left.
 fn is_unsent(error: &kube::Error) -> bool {
     let causes = std::iter::successors(error.source(), |error| (*error).source());
     causes.filter_map(|error| error.downcast_ref()).any(hyper_util::client::legacy::Error::is_connect)
-}
-
-/// The message of a Status, with its causes if the message itself names none.
-fn explain(status: Status) -> String {
-    let causes: Vec<_> =
-        status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.clone()).collect();
-    if causes.is_empty() || !status.message.starts_with(REJECTED) {
-        return status.message;
-    }
-    format!("{}: {}", status.message, causes.join("; "))
 }
 
 async fn fetch(run: &Run, ObjectRef { kind, namespace, name }: &ObjectRef) -> Result<Option<Object>, CallError> {
@@ -674,10 +642,10 @@ fn foresee(run: &Run, refused_for: Duration) {
 const CROWDED: &str = "waiting creates take up the server's places for writes (429): use `--priority-lane`, or raise the API server's \
                        `--max-mutating-requests-inflight`";
 
-fn note_trouble(run: &Run, decision: &Decision, refused: &Refusal) {
-    let code = match refused.status {
-        403 if refused.is_missing_right() => Code::MissingRight,
-        403 if refused.message.contains("exceeded quota") => Code::QuotaExceeded,
+fn note_trouble(run: &Run, decision: &Decision, refused: &CallError) {
+    let code = match refused.code() {
+        _ if refused.is_missing_right() => Code::MissingRight,
+        _ if refused.is_quota_exceeded() => Code::QuotaExceeded,
         422 if refused.is_not_applied() => return,
         403 | 422 => Code::AdmissionDenied,
         _ => return,
@@ -685,7 +653,7 @@ fn note_trouble(run: &Run, decision: &Decision, refused: &Refusal) {
     let until = Instant::now() + run.operator().timing.workloads.trouble;
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
-        run.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), until));
+        run.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message().to_owned(), until));
     }
 }
 
@@ -779,9 +747,9 @@ mod tests {
 
     #[test]
     fn however_long_the_server_says_to_wait_it_is_no_longer_than_a_creator_does() {
-        let refused = |seconds| Refusal { status: 503, retry_after: seconds, ..Refusal::away("") };
-        assert_eq!(refused(None).after(), Duration::ZERO);
-        assert_eq!(refused(Some(Duration::from_secs(1))).after(), Duration::from_secs(1));
-        assert_eq!(refused(Some(Duration::from_secs(3600))).after(), CREATE_LIMIT);
+        let refused = |seconds| after(&CallError::answer(Status::default(), 503, seconds));
+        assert_eq!(refused(None), Duration::ZERO);
+        assert_eq!(refused(Some(Duration::from_secs(1))), Duration::from_secs(1));
+        assert_eq!(refused(Some(Duration::from_secs(3600))), CREATE_LIMIT);
     }
 }

@@ -169,6 +169,7 @@ mod tests {
                 Stored {
                     uid: policy.uid.clone(),
                     generation: 1,
+                    edition: 0,
                     status: Arc::default(),
                     resumed: None,
                     restarted: None,
@@ -177,7 +178,12 @@ mod tests {
                 },
             )
         });
-        Snapshot { stored: Arc::new(stored.collect()), policies: Arc::default(), synced: true }
+        Snapshot {
+            stored: Arc::new(stored.collect()),
+            policies: Arc::default(),
+            revisions: Arc::default(),
+            synced: true,
+        }
     }
 
     fn registration(policies: &[&Arc<Policy>]) -> Object {

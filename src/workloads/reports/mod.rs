@@ -339,7 +339,7 @@ impl Keeper<'_> {
                     return Ok(());
                 }
                 Err(error) if error.code() == 409 && tries < TRIES => tries += 1,
-                Err(error) if is_of_deleted_namespace(&error) => return Ok(()),
+                Err(error) if error.is_of_deleted_namespace() => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -354,16 +354,6 @@ impl Keeper<'_> {
             Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
             _ => Ok(()),
         }
-    }
-}
-
-/// Whether the server rejects a create because its namespace is gone, or is being deleted.
-fn is_of_deleted_namespace(error: &CallError) -> bool {
-    let message = error.to_string();
-    match error.code() {
-        403 => message.contains("because it is being terminated"),
-        404 => message.starts_with("namespaces "),
-        _ => false,
     }
 }
 

@@ -322,13 +322,13 @@ codes! {
     412 NotRecreated "Create the pod again yourself, or let a Deployment create it.";
     /// The workload is a Job, or the pod of one: it ends by itself, and is never brought up to date.
     413 EndsByItself "";
-    /// The Namespace, the pod or the workload has the annotation `scpol.dev/rollout: "false"`.
-    414 RolloutOptedOut "Remove the annotation to have it brought up to date.";
+    /// The Namespace, the pod or the workload has the annotation `scpol.dev/rollout: "false"`, or `kubectl rollout pause` has paused the workload.
+    414 RolloutOptedOut "Remove the annotation, or give `kubectl rollout resume`, to have it brought up to date.";
     /// A PodDisruptionBudget allows no eviction now: the rollout waits.
     415 DisruptionBudget "Wait until the pods of the budget are ready again. A budget that never allows an eviction needs a change, or more replicas.";
     /// A workload that was brought up to date is not available within `progressDeadlineSeconds`, or its sidecar fails.
     416 ReplacementNotReady "See the events of the pod that the message names: `kubectl describe pod`. Correct the template.";
-    /// A pod was evicted, and its replacement does not have the update revision.
+    /// A pod was evicted, and its replacement does not have the update revision. In a removal: it has the content again.
     417 ReplacementMissed "See `scpol explain` of the new pod: it names the reason.";
     /// The pod has the sidecar from the pod template of its owner, which decides what its replacement has.
     418 ContentOfOwner "Target the owner's kind instead of pods, or take the sidecar out of the owner: `scpol rollout remove`.";

@@ -17,6 +17,8 @@ use serde_json::Value;
 
 /// The longest message of `Ready`, in bytes. A status has 4 KiB altogether, of which conditions take up to 2.5.
 const MESSAGE_LIMIT: usize = 512;
+/// The longest message of `Progressing`, in bytes: how far the rollout is, and three names of what it waits for.
+const PROGRESS_LIMIT: usize = 320;
 /// The longest message of every other condition, in bytes. `Ready` has the full message.
 const SHORT_MESSAGE_LIMIT: usize = 160;
 
@@ -152,10 +154,10 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// The same with `note`, if there is one, before its message. A halt stays as it is, because the next leader reads its message.
+    /// The same with `note`, if there is one, after its message. A halt stays as it is, because the next leader reads its message.
     #[must_use]
     pub fn noting(self, note: &str) -> Self {
-        let noted = |message: String| if note.is_empty() { message } else { format!("{note}; {message}") };
+        let noted = |message: String| if note.is_empty() { message } else { format!("{message}; {note}") };
         match self {
             Self::NewRevision(message) => Self::NewRevision(noted(message)),
             Self::RollingOut(message) => Self::RollingOut(noted(message)),
@@ -163,6 +165,11 @@ impl Progress {
             Self::Complete(message) => Self::Complete(noted(message)),
             Self::Halted(message) => Self::Halted(message),
         }
+    }
+
+    /// The reason of the condition `Progressing`.
+    pub fn code(&self) -> Code {
+        self.row().1
     }
 
     /// The condition `Progressing`. A pause is Unknown, as that of a Deployment.
@@ -281,7 +288,11 @@ pub fn set(
         // A message may repeat what users have written, and reaches terminals.
         message: shortened(
             escaped(&format!("{code}: {message}")).into_owned(),
-            if type_ == ConditionType::Ready { MESSAGE_LIMIT } else { SHORT_MESSAGE_LIMIT },
+            match type_ {
+                ConditionType::Ready => MESSAGE_LIMIT,
+                ConditionType::Progressing => PROGRESS_LIMIT,
+                _ => SHORT_MESSAGE_LIMIT,
+            },
         ),
         observed_generation: Some(generation),
         last_transition_time: since.unwrap_or_else(|| whole_seconds(now)),

@@ -24,11 +24,17 @@ use std::time::Duration;
 /// The largest number of containers and init containers together. The schema has the same bound for each list.
 const MAX_CONTAINERS: usize = 64;
 /// The selector in a step of a rollout.
-const STEP_SELECTOR: &str = "spec.updateStrategy.rollingUpdate.steps[].namespaceSelector";
+const STEP_SELECTORS: [&str; 2] = [
+    "spec.updateStrategy.rollingUpdate.steps[].namespaceSelector",
+    "spec.updateStrategy.rollingUpdate.steps[].workloadSelector",
+];
 /// The longest pause of a rollout.
 const LONGEST_PAUSE: Duration = Duration::from_secs(720 * 3600);
 /// The largest template, in bytes of JSON.
 const MAX_TEMPLATE: usize = 64 * 1024;
+/// The most that all `workloadSelector` of a policy have together, in bytes of JSON: a revision stores those of the steps that it
+/// has reached, and several edits of the steps must have room there ([`crate::policy::extent`]).
+const MAX_WORKLOAD_SELECTORS: usize = 16 * 1024;
 
 /// The flags of the operator that the rules depend on.
 #[derive(Clone, Debug, Default)]
@@ -180,7 +186,8 @@ static ROWS: &[Row] = &[
                 ("spec.namespaceSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
                 ("spec.annotationSelector", has_any(&["matchAnnotations", "matchExpressions"]).into()),
                 ("spec.labelSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
-                (STEP_SELECTOR, has_any(&["matchLabels", "matchExpressions"]).into()),
+                (STEP_SELECTORS[0], has_any(&["matchLabels", "matchExpressions"]).into()),
+                (STEP_SELECTORS[1], has_any(&["matchLabels", "matchExpressions"]).into()),
             ]
         },
         find: empty_selectors,
@@ -194,6 +201,7 @@ static ROWS: &[Row] = &[
                 "spec.annotationSelector.matchExpressions[]",
                 "spec.labelSelector.matchExpressions[]",
                 "spec.updateStrategy.rollingUpdate.steps[].namespaceSelector.matchExpressions[]",
+                "spec.updateStrategy.rollingUpdate.steps[].workloadSelector.matchExpressions[]",
             ]
             .map(|at| (at, "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)".into()))
             .into()
@@ -340,7 +348,8 @@ static ROWS: &[Row] = &[
     },
     Row {
         code: Code::InvalidField,
-        must: "must have exactly one of `namespaces`, `namespaceSelector`, `pause` and `percent`",
+        must: "must have exactly one of `namespaces`, `namespaceSelector`, `workloadSelector`, `pause`, `percent` and \
+               `percentOfWorkloads`",
         cel: || {
             let has = OF_A_STEP.map(|field| format!("(has(self.{field}) ? 1 : 0)")).join(" + ");
             vec![("spec.updateStrategy.rollingUpdate.steps[]", format!("{has} == 1").into())]
@@ -350,13 +359,20 @@ static ROWS: &[Row] = &[
     Row {
         code: Code::InvalidField,
         must: "must be greater than `percent` of every earlier step, because steps only add namespaces",
-        cel: || {
-            let is_unique =
-                "self.all(a, !has(a.percent) || self.exists_one(b, has(b.percent) && b.percent == a.percent))";
-            let grows = "self.filter(step, has(step.percent)).map(step, step.percent).isSorted()";
-            vec![("spec.updateStrategy.rollingUpdate.steps", format!("{is_unique} && {grows}").into())]
-        },
-        find: shrinking_steps,
+        cel: || vec![("spec.updateStrategy.rollingUpdate.steps", grows("percent").into())],
+        find: |policy| shrinking_steps(policy, "percent", |step| step.percent),
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be greater than `percentOfWorkloads` of every earlier step, because steps only add workloads",
+        cel: || vec![("spec.updateStrategy.rollingUpdate.steps", grows("percentOfWorkloads").into())],
+        find: |policy| shrinking_steps(policy, "percentOfWorkloads", |step| step.percent_of_workloads),
+    },
+    Row {
+        code: Code::InvalidSelector,
+        must: "must have, with those of the steps before it, at most 16 KiB of JSON; select by one label that you set for it",
+        cel: Vec::new,
+        find: long_workload_selectors,
     },
     Row {
         code: Code::InvalidField,
@@ -530,11 +546,12 @@ fn code_of(Fault { path, kind, .. }: &Fault) -> Code {
 fn in_selector(path: &str) -> Option<&str> {
     let selectors = ["spec.namespaceSelector", "spec.annotationSelector", "spec.labelSelector"];
     let of_policy = selectors.into_iter().find_map(|selector| path.strip_prefix(selector));
-    let rest = of_policy.or_else(|| {
-        let (list, field) = STEP_SELECTOR.split_once("[]")?;
+    let of_step = |selector: &&str| {
+        let (list, field) = selector.split_once("[]")?;
         let (_, rest) = path.strip_prefix(list)?.strip_prefix('[')?.split_once(']')?;
         rest.strip_prefix(field)
-    })?;
+    };
+    let rest = of_policy.or_else(|| STEP_SELECTORS.iter().find_map(of_step))?;
     (rest.is_empty() || rest.starts_with(['.', '['])).then_some(rest)
 }
 
@@ -553,8 +570,15 @@ fn steps<'a>(policy: &Subject<'a>) -> impl Iterator<Item = (String, &'a Step)> {
 /// Steps without a field, and with several ones.
 fn mixed_steps(policy: &Subject<'_>) -> Vec<Finding> {
     let mixed = steps(policy).filter_map(|(path, step)| {
-        let Step { namespaces, namespace_selector, pause, percent } = step;
-        let is_there = [namespaces.is_some(), namespace_selector.is_some(), pause.is_some(), percent.is_some()];
+        let Step { namespaces, namespace_selector, workload_selector, pause, percent, percent_of_workloads } = step;
+        let is_there = [
+            namespaces.is_some(),
+            namespace_selector.is_some(),
+            workload_selector.is_some(),
+            pause.is_some(),
+            percent.is_some(),
+            percent_of_workloads.is_some(),
+        ];
         let given: Vec<_> = OF_A_STEP.into_iter().zip(is_there).filter(|(_, is)| *is).map(|(field, _)| field).collect();
         let detail = match given.len() {
             0 => "it has none; write `{pause: {}}` to wait for `scpol rollout resume`".to_owned(),
@@ -566,20 +590,41 @@ fn mixed_steps(policy: &Subject<'_>) -> Vec<Finding> {
     mixed.collect()
 }
 
-/// Steps with a percentage that an earlier step has reached already.
-fn shrinking_steps(policy: &Subject<'_>) -> Vec<Finding> {
+/// The rule in CEL that the percentages in `field` of the steps grow.
+fn grows(field: &str) -> String {
+    let is_unique =
+        format!("self.all(a, !has(a.{field}) || self.exists_one(b, has(b.{field}) && b.{field} == a.{field}))");
+    format!("{is_unique} && self.filter(step, has(step.{field})).map(step, step.{field}).isSorted()")
+}
+
+/// Steps with a percentage in `field` that an earlier step has reached already.
+fn shrinking_steps(policy: &Subject<'_>, field: &str, percent: impl Fn(&Step) -> Option<i32>) -> Vec<Finding> {
     let mut reached: Option<i32> = None;
     let mut findings = Vec::new();
     for (path, step) in steps(policy) {
-        let Some(percent) = step.percent else { continue };
+        let Some(percent) = percent(step) else { continue };
         match reached.filter(|&reached| percent <= reached) {
             Some(reached) => {
-                findings.push(Finding::with(format!("{path}.percent"), format!("an earlier step has {reached}")));
+                findings.push(Finding::with(format!("{path}.{field}"), format!("an earlier step has {reached}")));
             }
             None => reached = Some(percent),
         }
     }
     findings
+}
+
+/// The first selector of workloads with which those of all steps are too long.
+fn long_workload_selectors(policy: &Subject<'_>) -> Vec<Finding> {
+    let mut length = 0;
+    let selectors = steps(policy).filter_map(|(path, step)| Some((path, step.workload_selector.as_ref()?)));
+    let mut lengths = selectors.map(|(path, selector)| {
+        length += json!(selector).to_string().len();
+        (path, length)
+    });
+    let long = lengths.find(|(_, length)| *length > MAX_WORKLOAD_SELECTORS);
+    long.map(|(path, length)| Finding::with(format!("{path}.workloadSelector"), format!("they have {length} bytes")))
+        .into_iter()
+        .collect()
 }
 
 // Templates
@@ -807,9 +852,11 @@ fn label_selectors<'a>(policy: &Subject<'a>) -> Vec<(String, &'a LabelSelector)>
     let SidecarPolicySpec { namespace_selector, label_selector, .. } = policy.spec;
     let of_policy = [("spec.namespaceSelector", namespace_selector), ("spec.labelSelector", label_selector)];
     let of_policy = of_policy.into_iter().filter_map(|(field, selector)| Some((field.to_owned(), selector.as_ref()?)));
-    let of_steps = steps(policy)
-        .filter_map(|(path, step)| Some((format!("{path}.namespaceSelector"), step.namespace_selector.as_ref()?)));
-    of_policy.chain(of_steps).collect()
+    let of_steps = steps(policy).flat_map(|(path, step)| {
+        let of_step = [("namespaceSelector", &step.namespace_selector), ("workloadSelector", &step.workload_selector)];
+        of_step.map(|(field, selector)| Some((format!("{path}.{field}"), selector.as_ref()?)))
+    });
+    of_policy.chain(of_steps.flatten()).collect()
 }
 
 /// Every requirement of every selector, with its path.

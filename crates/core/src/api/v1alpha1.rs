@@ -348,7 +348,7 @@ pub enum Operation {
 }
 
 /// A selection by labels, as everywhere in Kubernetes: all requirements must hold.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("minProperties" = 1))]
 pub struct LabelSelector {
@@ -382,7 +382,7 @@ pub struct AnnotationSelector {
 }
 
 /// A requirement on the value of one key.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct Requirement {
     /// The key that the requirement is about. Example: `example.com/sidecar`.
@@ -400,7 +400,7 @@ pub struct Requirement {
 }
 
 /// How a requirement compares.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// There, with one of the values.
     #[default]
@@ -763,6 +763,14 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable: MaxUnavailable,
 
+    /// How many of the matched workloads of one namespace may be unavailable at once: a number, or a percentage of those
+    /// of the namespace, rounded down, but at least 1. `maxUnavailable` limits all namespaces together.
+    ///
+    /// Default: absent, only `maxUnavailable` counts. From 1 to 1000000, or from `1%` to `100%`. Example: `1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "max_unavailable")]
+    pub max_unavailable_per_namespace: Option<MaxUnavailable>,
+
     /// How long a replacement must be Ready before it counts as available, in seconds.
     ///
     /// Default: 0. From 0 to 3600. Example: `30`.
@@ -783,11 +791,20 @@ pub struct RollingUpdate {
     #[serde(default)]
     pub on_failure: OnFailure,
 
-    /// The order in which namespaces get the update revision, at most 32 steps. Each step has exactly one of
-    /// `namespaces`, `namespaceSelector`, `pause` and `percent`. Steps add namespaces, and never remove one. After the
-    /// last step all other namespaces follow. New workloads get the current revision where no step has been yet.
+    /// The number of failed workloads at which the rollout has failed, and `onFailure` decides. Before that, only the
+    /// namespaces of failed workloads wait: no further workload there is touched until `scpol rollout resume`.
     ///
-    /// Default: none, which means all namespaces at once. Example: `[{namespaces: ["canary-*"]}, {pause: {duration:
+    /// Default: 1. From 1 to 100. Example: `3`.
+    #[serde(default = "failure_threshold", skip_serializing_if = "is_one")]
+    #[schemars(range(min = 1, max = 100))]
+    pub failure_threshold: i32,
+
+    /// The order in which workloads get the update revision, at most 32 steps. Each step has exactly one of
+    /// `namespaces`, `namespaceSelector`, `workloadSelector`, `pause`, `percent` and `percentOfWorkloads`. Steps add
+    /// workloads, and never remove one. After the last step all others follow. New workloads get the current revision
+    /// where no step has been yet.
+    ///
+    /// Default: none, which means all workloads at once. Example: `[{namespaces: ["canary-*"]}, {pause: {duration:
     /// 30m}}, {percent: 25}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
@@ -799,9 +816,11 @@ impl Default for RollingUpdate {
         Self {
             pod_update: PodUpdate::default(),
             max_unavailable: MaxUnavailable::default(),
+            max_unavailable_per_namespace: None,
             min_ready_seconds: 0,
             progress_deadline_seconds: progress_deadline_seconds(),
             on_failure: OnFailure::default(),
+            failure_threshold: failure_threshold(),
             steps: Vec::new(),
         }
     }
@@ -817,6 +836,11 @@ impl RollingUpdate {
     pub fn progress_deadline(&self) -> Duration {
         seconds(self.progress_deadline_seconds)
     }
+
+    /// The number of failed workloads at which the rollout has failed: at least 1.
+    pub fn failure_threshold(&self) -> usize {
+        usize::try_from(self.failure_threshold).unwrap_or_default().max(1)
+    }
 }
 
 /// `number` of seconds; none for a negative number, which the schema rejects.
@@ -826,6 +850,14 @@ fn seconds(number: i32) -> Duration {
 
 fn progress_deadline_seconds() -> i32 {
     600
+}
+
+fn failure_threshold() -> i32 {
+    1
+}
+
+fn is_one(number: &i32) -> bool {
+    *number == 1
 }
 
 /// How pods are brought up to date.
@@ -895,6 +927,12 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 
+    /// Labels of the workloads that get the update revision in this step, in all namespaces that the policy matches:
+    /// labels of the object that is injected, such as the Deployment or the pod. Default: absent. Example: `{matchLabels:
+    /// {track: canary}}`. A selector without one requirement is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload_selector: Option<LabelSelector>,
+
     /// The rollout waits in this step, for a time or for a command. Default: absent. Example: `{duration: 30m}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
@@ -905,10 +943,18 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub percent: Option<i32>,
+
+    /// The percentage of the workloads that have the update revision after this step, in all namespaces that the policy
+    /// matches. A hash of the namespace and the name of the owner decides, so the share is about that, not exactly. It
+    /// must be greater than `percentOfWorkloads` of all earlier steps. Default: absent. From 1 to 100. Example: `10`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub percent_of_workloads: Option<i32>,
 }
 
 /// The fields of a [`Step`].
-pub(super) const OF_A_STEP: [&str; 4] = ["namespaces", "namespaceSelector", "pause", "percent"];
+pub(super) const OF_A_STEP: [&str; 6] =
+    ["namespaces", "namespaceSelector", "workloadSelector", "pause", "percent", "percentOfWorkloads"];
 
 /// The content of a [`Step`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -921,18 +967,25 @@ pub enum StepAction<'a> {
     Pause(&'a Pause),
     /// A percentage of the namespaces, from 1 to 100.
     Percent(i32),
+    /// Workloads, by labels.
+    Workloads(&'a LabelSelector),
+    /// A percentage of the workloads, from 1 to 100.
+    PercentOfWorkloads(i32),
 }
 
 impl Step {
     /// The content of the step; none if the step has no field or several ones, which the rules reject.
     pub fn action(&self) -> Option<StepAction<'_>> {
-        match (&self.namespaces, &self.namespace_selector, &self.pause, self.percent) {
-            (Some(globs), None, None, None) => Some(StepAction::Namespaces(globs)),
-            (None, Some(selector), None, None) => Some(StepAction::Selector(selector)),
-            (None, None, Some(pause), None) => Some(StepAction::Pause(pause)),
-            (None, None, None, Some(percent)) => Some(StepAction::Percent(percent)),
-            _ => None,
-        }
+        let actions = [
+            self.namespaces.as_deref().map(StepAction::Namespaces),
+            self.namespace_selector.as_ref().map(StepAction::Selector),
+            self.workload_selector.as_ref().map(StepAction::Workloads),
+            self.pause.as_ref().map(StepAction::Pause),
+            self.percent.map(StepAction::Percent),
+            self.percent_of_workloads.map(StepAction::PercentOfWorkloads),
+        ];
+        let mut given = actions.into_iter().flatten();
+        given.next().filter(|_| given.next().is_none())
     }
 }
 
@@ -954,7 +1007,8 @@ impl Pause {
     }
 }
 
-/// What the operator has to say about a policy. Written by the operator only, at most every 10 s.
+/// What the operator has to say about a policy. Written by the operator only: for counts and the words of
+/// messages at most every 10 s, for all else at once.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarPolicyStatus {
@@ -1149,9 +1203,11 @@ mod tests {
         let by_default = RollingUpdate {
             pod_update: PodUpdate::InPlaceOrRecreate,
             max_unavailable: MaxUnavailable::Count(1),
+            max_unavailable_per_namespace: None,
             min_ready_seconds: 0,
             progress_deadline_seconds: 600,
             on_failure: OnFailure::Halt,
+            failure_threshold: 1,
             steps: Vec::new(),
         };
         for rolling in [Value::Null, json!({})] {
@@ -1160,7 +1216,9 @@ mod tests {
         }
         let given = json!({
             "podUpdate": "Recreate", "maxUnavailable": "25%", "minReadySeconds": 30, "progressDeadlineSeconds": 90,
-            "onFailure": "Undo", "steps": [{"namespaces": ["canary-*"]}, {"pause": {"duration": "1h30m"}}, {"pause": {}}, {"percent": 5}],
+            "maxUnavailablePerNamespace": 2, "failureThreshold": 3,
+            "onFailure": "Undo", "steps": [{"namespaces": ["canary-*"]}, {"pause": {"duration": "1h30m"}}, {"pause": {}}, {"percent": 5},
+                {"workloadSelector": {"matchLabels": {"track": "canary"}}}, {"percentOfWorkloads": 10}],
         });
         let strategy = json!({"type": "RollingUpdate", "rollingUpdate": given, "paused": true});
         let spec = spec(json!({"updateStrategy": strategy, "revisionHistoryLimit": 0}));
@@ -1172,8 +1230,10 @@ mod tests {
             Some(StepAction::Pause(pause)) => pause.length(),
             _ => None,
         });
-        assert_eq!(lengths.collect::<Vec<_>>(), [None, Some(Duration::from_secs(5400)), None, None]);
+        assert_eq!(lengths.collect::<Vec<_>>(), [None, Some(Duration::from_secs(5400)), None, None, None, None]);
         assert_eq!(rolling.steps[3].action(), Some(StepAction::Percent(5)));
+        assert!(matches!(rolling.steps[4].action(), Some(StepAction::Workloads(_))));
+        assert_eq!(rolling.steps[5].action(), Some(StepAction::PercentOfWorkloads(10)));
         assert_eq!(Step::default().action(), None);
         assert_eq!(Step { percent: Some(5), ..rolling.steps[1].clone() }.action(), None);
     }

@@ -5,6 +5,7 @@
 //! readable, because one engine reads markers in CEL, which has no parser for JSON.
 
 use super::Template;
+use super::listed::Listed;
 use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,13 @@ pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
 /// True if the pod, or pod template, of `workload` has a marker annotation, readable or not.
 pub fn is_marked(workload: &Workload) -> bool {
     policies(workload).next().is_some()
+}
+
+/// Whether `pod` has what `marker` lists from the pod template that it was made from: then the places are those in the object with the
+/// template.
+pub fn is_of_template(pod: &Workload, marker: &Marker) -> bool {
+    let at = pod.pod_pointer();
+    !marker.added.is_empty() && marker.added.iter().all(|pointer| Listed::parse(&at, pointer).is_none())
 }
 
 /// All readable markers on the pod, or pod template, of `workload`.
@@ -255,6 +263,24 @@ mod tests {
             }
         }
         assert!(read > 300, "{read} of them are markers");
+    }
+
+    #[test]
+    fn a_pod_is_told_from_one_that_has_the_content_of_its_template() {
+        let pod = Workload::new(Kind::find("", "pods").unwrap(), json!({}));
+        for (added, expected) in [
+            (&["/spec/containers/envoy"][..], false),
+            (&["/metadata/annotations/mesh"], false),
+            (&["/spec/volumes", "/spec/volumes/x"], false),
+            (&["/spec/template/metadata/annotations", "/spec/template/spec/containers/envoy"], true),
+            (&["/spec/jobTemplate/spec/template/spec/containers/envoy"], true),
+            (&["/spec/pods/spec/containers/envoy"], true),
+            (&[], false),
+        ] {
+            let added = added.iter().map(|pointer| (*pointer).to_owned()).collect();
+            let marker = Marker { added, ..Marker::default() };
+            assert_eq!(is_of_template(&pod, &marker), expected, "{marker:?}");
+        }
     }
 
     #[test]

@@ -5,19 +5,28 @@ use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{MaxUnavailable, SidecarPolicySpec, StepAction};
 
-/// Steps that add no namespace, because the policy does not reach it, or because an earlier step has added it.
+/// Steps that add nothing, because the policy does not reach it, or because an earlier step has added it.
 pub(super) fn steps(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let Some(rolling) = spec.rolling_update() else { return Vec::new() };
     let mut notes = Vec::new();
     let mut added: Vec<(String, &str)> = Vec::new();
-    let mut all_in: Option<usize> = None;
+    let mut all_in: Option<(usize, &str)> = None;
     for (index, step) in rolling.steps.iter().enumerate() {
         let path = format!("spec.updateStrategy.rollingUpdate.steps[{index}]");
         match (step.action(), all_in) {
-            (Some(StepAction::Percent(100)), _) => all_in = Some(index),
-            (Some(StepAction::Namespaces(_) | StepAction::Selector(_)), Some(all_in)) => {
-                let message = format!("adds nothing: `steps[{all_in}]` has added all namespaces; remove the step");
+            (Some(StepAction::Pause(_)) | None, _) => {}
+            (Some(_), Some((all_in, what))) => {
+                let message = format!("adds nothing: `steps[{all_in}]` has added all {what}; remove the step");
                 notes.push(Note::new(Code::NoEffect, path, message));
+            }
+            (Some(StepAction::Percent(100)), None) => all_in = Some((index, "namespaces")),
+            (Some(StepAction::PercentOfWorkloads(100)), None) => all_in = Some((index, "workloads")),
+            (Some(StepAction::Workloads(selector)), None) => {
+                let mut earlier = rolling.steps[..index].iter();
+                if let Some(same) = earlier.position(|earlier| earlier.workload_selector.as_ref() == Some(selector)) {
+                    let message = format!("adds nothing: `steps[{same}]` has the same selector; remove the step");
+                    notes.push(Note::new(Code::NoEffect, path, message));
+                }
             }
             (Some(StepAction::Namespaces(names)), None) => {
                 for (place, name) in names.iter().enumerate() {

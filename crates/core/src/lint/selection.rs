@@ -156,7 +156,7 @@ fn listed(path: &str, map: &str, wanted: &BTreeMap<String, String>, requirements
 
 pub(super) fn contradictions(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let demands = demands(spec, &context.site);
-    let (noun, of_namespace) = demands[0].clone();
+    let [of_namespace, _, of_workload] = &demands;
     // Not for names alone, because `namespaces` reports those.
     let of_policy = demands
         .iter()
@@ -165,9 +165,15 @@ pub(super) fn contradictions(spec: &SidecarPolicySpec, context: &Context) -> Vec
     let rolling = spec.rolling_update();
     let steps = rolling.iter().flat_map(|rolling| rolling.steps.iter().enumerate());
     let of_steps = steps.flat_map(|(index, step)| {
-        let path = format!("spec.updateStrategy.rollingUpdate.steps[{index}].namespaceSelector");
-        let own = by_labels(&path, step.namespace_selector.as_ref());
-        contradicting(noun, &[of_namespace.clone(), own].concat(), |field| field.starts_with(&path))
+        let selectors = [
+            ("namespaceSelector", &step.namespace_selector, of_namespace),
+            ("workloadSelector", &step.workload_selector, of_workload),
+        ];
+        selectors.into_iter().flat_map(move |(field, selector, (noun, of_policy))| {
+            let path = format!("spec.updateStrategy.rollingUpdate.steps[{index}].{field}");
+            let own = by_labels(&path, selector.as_ref());
+            contradicting(noun, &[of_policy.clone(), own].concat(), |field| field.starts_with(&path))
+        })
     });
     of_policy.into_iter().chain(of_steps).collect()
 }

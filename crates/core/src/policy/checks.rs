@@ -309,6 +309,11 @@ pub fn selects_namespace(selector: &LabelSelector, name: &str, namespace: &Value
     unmet_of_namespace(selector, name, namespace).is_none()
 }
 
+/// Whether `selector` selects what has these labels. `value` gives the value of a key.
+pub fn selects_labels<'a>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+    unmet_labels(selector, "", value).is_none()
+}
+
 fn unmet_of_namespace(selector: &LabelSelector, name: &str, namespace: &Value) -> Option<Unmet> {
     let labels = &namespace["metadata"]["labels"];
     let value =

@@ -4,6 +4,7 @@
 //! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
 
 pub mod checks;
+pub mod extent;
 pub(crate) mod refused;
 pub(crate) mod scope;
 mod split;
@@ -135,7 +136,7 @@ pub struct Policy {
     exclude_namespaces: Vec<WildMatch>,
     /// What a rollout in steps makes of it.
     split: Option<split::Split>,
-    /// The namespaces of its content, if it is one half of a split policy.
+    /// The workloads of its content, if it is one half of a split policy.
     pub(crate) half: Option<split::Half>,
 }
 
@@ -508,9 +509,9 @@ impl Policies {
         Self { by_name, by_initializer, in_order, read_namespaces }
     }
 
-    /// The policies with the content that new workloads in `namespace` get, by priority.
-    pub fn at(&self, namespace: &str) -> impl Iterator<Item = &Arc<Policy>> {
-        self.in_order.iter().map(move |policy| policy.at(namespace))
+    /// The policies with the content that `workload` gets if it is new, by priority.
+    pub fn at<'a>(&'a self, workload: &'a Workload) -> impl Iterator<Item = &'a Arc<Policy>> {
+        self.in_order.iter().map(move |policy| policy.at(workload))
     }
 
     /// The policy `name`.

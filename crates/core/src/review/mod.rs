@@ -623,7 +623,7 @@ fn validate<'a>(
 /// only what its policy adds: otherwise it could hide content of the user's from selectors and expressions.
 fn without_ours(stored: &Workload, policies: &Policies) -> Option<Workload> {
     let is_ours = |policy: &&Arc<Policy>| policy.kinds.contains(&stored.kind) && policy.is_injected(stored);
-    let ours: Vec<&Arc<Policy>> = policies.at(stored.namespace()).filter(is_ours).collect();
+    let ours: Vec<&Arc<Policy>> = policies.at(stored).filter(is_ours).collect();
     let mut stored = Cow::Borrowed(stored);
     for policy in &ours {
         let view = policy.view(&stored);

@@ -6,6 +6,9 @@
 //! | Does a workload have the content already? | [`carries`] |
 //! | Which patch changes its pod template? | [`template_update`], [`removal`] |
 //! | Can a pod be changed while it runs, or must it be created again? | [`pod_update`] |
+//! | What does a rollout do next to it? | [`next_action`] |
+//! | Which pod would its controller make instead? | [`replacement`] |
+//! | Which way is that, as far as the two contents say? | [`expected`] |
 //! | May a workload that has the content be restarted? | [`untouchable`] |
 //!
 //! The marker on the workload lists what a [`Revision`] added. Users can write markers, so each entry must be exactly
@@ -15,10 +18,14 @@
 //! 2. Undo the one policy, and plan its new content ([`inject::plan`]).
 //! 3. Move the new items to the places of the old ones (`order`), so that the order among policies stays.
 
+mod action;
 mod order;
 mod pod;
+mod replacement;
 
+pub use action::{Asked, NextAction, RESTARTED, Way, begun, expected, next_action};
 pub use pod::{MAKERS, PodChange, pod_update};
+pub use replacement::replacement;
 
 use crate::api::ROLLOUT_KEY;
 use crate::api::code::Code;
@@ -37,7 +44,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What a workload carries of a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Carries {
     /// It has no marker.
     Nothing,
@@ -71,6 +78,8 @@ pub enum Cause {
     EndsByItself,
     /// 414: the annotation `scpol.dev/rollout: "false"`.
     RolloutOptedOut,
+    /// 418: the controller of the pod has the content in its own pod template.
+    ContentOfOwner,
     /// The policy would not be injected into the workload if it were created now.
     NotInjected(Code),
 }
@@ -84,6 +93,7 @@ impl Cause {
             Self::NotRecreated => Code::NotRecreated,
             Self::EndsByItself => Code::EndsByItself,
             Self::RolloutOptedOut => Code::RolloutOptedOut,
+            Self::ContentOfOwner => Code::ContentOfOwner,
             Self::NotInjected(code) => code,
         }
     }

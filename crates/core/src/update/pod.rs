@@ -6,7 +6,7 @@
 
 use super::{Carries, Cause, Left, carries, check_opt_out, guarded, order, plan, shared, verdict};
 use crate::api::pod_schema::is_native_sidecar;
-use crate::api::v1alpha1::RawObject;
+use crate::api::v1alpha1::{self, RawObject};
 use crate::decision::Decision;
 use crate::inject::Template;
 use crate::inject::content::{CONTAINERS, MAPS, Scope};
@@ -60,6 +60,18 @@ pub fn pod_update<'a>(
     if carries(pod, to, site) == Carries::This {
         return PodChange::InPlace { patch: Patch::default(), resize: None };
     }
+    change(pod, from, to, policies, site, can_resize)
+}
+
+/// The same for a pod that does not have the content of `to`.
+pub(super) fn change<'a>(
+    pod: &Workload,
+    from: impl IntoIterator<Item = &'a Revision>,
+    to: &Policy,
+    policies: &Policies,
+    site: &Site,
+    can_resize: bool,
+) -> PodChange {
     let decision = match check(pod).and_then(|()| verdict(pod, to, policies, site)) {
         Ok(decision) => decision,
         Err(left) => return PodChange::Leave(left),
@@ -174,9 +186,8 @@ impl Changes {
         if old == new {
             return Ok(());
         }
-        // An init container has run already.
         let running = match listed.what {
-            What::Item(list) if list.field == CONTAINERS || is_native_sidecar(new) => Some(list),
+            What::Item(list) if keeps_running(list.field, new) => Some(list),
             _ => None,
         };
         let list = running.filter(|list| list.scope == Scope::Containers && immutable(old) == immutable(new));
@@ -201,6 +212,65 @@ impl Changes {
         self.resize.entry(list.field).or_default().push(change);
         Ok(())
     }
+}
+
+/// Whether `container` of the list `field` runs as long as its pod. An init container has run already.
+fn keeps_running(field: &str, container: &RawObject) -> bool {
+    field == CONTAINERS || is_native_sidecar(container)
+}
+
+/// Whether a running pod takes the change of the containers, labels and annotations of a template, as far as the two say.
+pub(super) fn changes_in_place(
+    old: &v1alpha1::Template,
+    new: &v1alpha1::Template,
+    site: &Site,
+    can_resize: bool,
+) -> bool {
+    let lists = [
+        (CONTAINERS, &old.containers, &new.containers),
+        ("initContainers", &old.init_containers, &new.init_containers),
+    ];
+    let mut is_resized = false;
+    for (field, old, new) in lists {
+        if old.len() != new.len() {
+            return false;
+        }
+        for (old, new) in old.iter().zip(new).filter(|(old, new)| old != new) {
+            match amounts_of_created(old, new, site) {
+                Some(amounts) if keeps_running(field, new) => is_resized |= !amounts.is_empty(),
+                _ => return false,
+            }
+        }
+    }
+    let quality = |of: &v1alpha1::Template| quality::of_containers(of.all_containers().map(|(_, item)| item));
+    // If these containers keep their class, no other container of the pod changes the class of the pod.
+    let is_resizable = !is_resized || can_resize && quality(old) == quality(new);
+    is_resizable && app_armor(old) == app_armor(new)
+}
+
+/// The amounts that change from `old` to `new` in a container that is as it was created; none if it must be created again.
+fn amounts_of_created(old: &RawObject, new: &RawObject, site: &Site) -> Option<Vec<Amount>> {
+    if immutable(old) != immutable(new) {
+        return None;
+    }
+    let mut there = old.clone();
+    there.entry("imagePullPolicy").or_insert_with(|| pull_policy(needs::text(old, "image")).into());
+    let requests = NAMES.map(|name| (name, amount(old, "requests", name)));
+    for (name, amount) in requests.into_iter().filter_map(|(name, amount)| Some((name, amount?))) {
+        if let Some(resources) = there.get_mut("resources") {
+            json_patch::merge(resources, &json!({ "requests": { name: amount } }));
+        }
+    }
+    if old.get("image") != new.get("image") {
+        set_image(&mut there, old, new).ok()?;
+    }
+    changed_amounts(&there, old, new, site).ok()
+}
+
+/// The annotations of `template` that a running pod cannot change.
+fn app_armor(template: &v1alpha1::Template) -> Vec<(&String, &String)> {
+    let annotations = template.metadata.iter().flat_map(|metadata| &metadata.annotations);
+    annotations.filter(|(key, _)| key.starts_with(APP_ARMOR)).collect()
 }
 
 /// `container` without what can change while it runs.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::trust::Trust;
+use crate::api::v1alpha1::PodUpdate;
 use crate::revision::Content;
 use crate::workload::Kind;
 use serde_json::json;
@@ -538,6 +539,13 @@ fn each_reason_to_leave_a_workload_has_its_cause() {
         }
     }
     assert!(update(&with("/metadata", json!({"annotations": {"scpol.dev/rollout": "true"}})), &from, &to).is_ok());
+    let paused = with("/spec", json!({ "paused": true }));
+    let next = |workload: &Workload| {
+        next_action(workload, [&revision(&from)], &to, &policies(&[&to]), &site(), &Asked::default())
+    };
+    let left = next(&paused);
+    assert!(matches!(&left, NextAction::Leave(left) if left.cause == Cause::RolloutOptedOut), "{left:?}");
+    assert!(matches!(next(&stored), NextAction::PatchTemplate(_)));
     // The revision of the marker is not known, or is another one.
     for unknown in [None, Some(revision(&to))] {
         let result = template_update(&stored, unknown.as_ref(), &to, &policies(&[&to]), &site());
@@ -844,4 +852,185 @@ fn containers_of_a_policy_with_an_earlier_template_are_not_the_users() {
     let variables: Vec<_> = containers.iter().map(|item| (&item["name"], &item["env"][0]["value"])).collect();
     assert_eq!(json!(variables), json!([["app", "2"], ["earlier", "theirs"], ["x", null]]));
     assert_eq!(carries(&stored.with_body(change.body), &old, &site()), Carries::This);
+}
+
+/// The action on `workload`, whose policy `to` has the known revision `from`, in short.
+fn acted(workload: &Workload, from: &Policy, to: &Arc<Policy>, asked: &Asked<'_>) -> String {
+    let action = next_action(workload, Some(&revision(from)), to, &policies(&[to]), &site(), asked);
+    match action {
+        NextAction::UpToDate => "up to date".to_owned(),
+        NextAction::Leave(left) => format!("leave: {}", left.cause.code()),
+        NextAction::PatchTemplate(patch) => format!("patch template: {} operations", patch.0.len()),
+        NextAction::RestartTemplate => "restart template".to_owned(),
+        NextAction::InPlace { patch, resize } => format!("in place: {} {}", !patch.0.is_empty(), resize.is_some()),
+        NextAction::Evict { why } => format!("evict: {why}"),
+    }
+}
+
+#[test]
+fn each_workload_has_one_next_action() {
+    let spec = |image: &str, cpu: &str| {
+        let limits = json!({"cpu": cpu});
+        let x = json!({"name": "x", "image": image, "resources": {"requests": limits, "limits": limits}});
+        policy("p", &json!({"template": {"containers": [x]}}))
+    };
+    let (from, image, cpu) = (spec("x:1", "1"), spec("x:2", "1"), spec("x:1", "2"));
+    let volume = policy("p", &json!({"template": {"volumes": [{"name": "v"}]}}));
+    let at = |workload: Workload, change: Value| {
+        let mut body = workload.body.clone();
+        json_patch::merge(&mut body, &change);
+        workload.with_body(body)
+    };
+    let template = |by: &Arc<Policy>| created(&deployment(&json!({"spec": {"containers": [app()]}})), &[by]);
+    let running = |by: &Arc<Policy>| created(&pod(&json!({"containers": [app()]})), &[by]);
+    let created_at = |time: &str| json!({"metadata": {"creationTimestamp": time}});
+    let (noon, one, two) = ("2026-01-01T12:00:00Z", "2026-01-01T13:00:00Z", "2026-01-01T14:00:00Z");
+    let by_kubectl = |time: &str| json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED: time}}}}});
+    let opted_out = json!({"metadata": {"annotations": {"scpol.dev/rollout": "false"}}});
+    let plain = Asked { can_resize: true, ..Asked::default() };
+    let restarted = Asked { restarted: Some(one.parse().unwrap()), ..plain };
+    let carrier = Asked { carrier: Some("ReplicaSet/web-1"), ..plain };
+    let of_carrier = Asked { restarted: restarted.restarted, ..carrier };
+    let recreate = Asked { pod_update: PodUpdate::Recreate, ..plain };
+    for (workload, to, asked, expected) in [
+        (template(&from), &from, &plain, "up to date"),
+        (template(&from), &image, &plain, "patch template: 4 operations"),
+        (template(&from), &image, &carrier, "patch template: 4 operations"),
+        (at(template(&from), opted_out.clone()), &image, &plain, "leave: SCP0414"),
+        // A restart counts by the last restart of kubectl, or by the age, whichever is later.
+        (at(template(&from), created_at(noon)), &from, &restarted, "restart template"),
+        (at(template(&from), created_at(one)), &from, &restarted, "up to date"),
+        (at(at(template(&from), created_at(noon)), by_kubectl(two)), &from, &restarted, "up to date"),
+        (at(at(template(&from), created_at(two)), by_kubectl(noon)), &from, &restarted, "up to date"),
+        (at(at(template(&from), created_at(noon)), by_kubectl("soon")), &from, &restarted, "restart template"),
+        (template(&from), &from, &restarted, "restart template"),
+        (at(template(&from), opted_out.clone()), &from, &restarted, "leave: SCP0414"),
+        (running(&from), &from, &plain, "up to date"),
+        (running(&from), &image, &plain, "in place: true false"),
+        (running(&from), &cpu, &plain, "in place: true true"),
+        (
+            running(&from),
+            &cpu,
+            &Asked::default(),
+            "evict: its resources cannot change while it runs: the server cannot resize pods",
+        ),
+        (running(&from), &volume, &plain, "evict: items of `/spec/containers` are added, removed or moved"),
+        (running(&from), &image, &recreate, "evict: `spec.updateStrategy.rollingUpdate.podUpdate` is `Recreate`"),
+        (pod(&json!({"containers": [app()]})), &from, &plain, "evict: it does not carry the template"),
+        (at(running(&from), opted_out), &image, &plain, "leave: SCP0414"),
+        (running(&from), &image, &carrier, "leave: SCP0418"),
+        (running(&from), &from, &carrier, "up to date"),
+        // The planner saw the pod of before. The one of that name now began after the restart.
+        (at(running(&from), created_at(two)), &from, &restarted, "up to date"),
+        (at(running(&from), created_at(noon)), &from, &restarted, "evict: `scpol rollout restart` asks for it"),
+        (at(running(&from), by_kubectl(two)), &from, &restarted, "evict: `scpol rollout restart` asks for it"),
+        (at(running(&from), created_at(noon)), &from, &of_carrier, "leave: SCP0418"),
+    ] {
+        assert_eq!(acted(&workload, &from, to, asked), expected, "{}", workload.body);
+    }
+}
+
+#[test]
+fn two_contents_tell_the_way_between_them() {
+    let base = json!({
+        "template": {
+            "containers": [{"name": "x", "image": "x:1", "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}],
+            "initContainers": [{"name": "i", "image": "i:1"}, {"name": "n", "image": "n:1", "restartPolicy": "Always"}],
+            "metadata": {"labels": {"l": "1"}, "annotations": {"a": "1"}},
+            "env": [{"name": "E", "value": "1"}],
+        },
+    });
+    let changed = |path: &str, value: Value| {
+        let mut spec = base.clone();
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        spec.pointer_mut(parent).unwrap()[field] = value;
+        policy("p", &spec)
+    };
+    let (x, env) = ("/template/containers/0", json!([{"name": "E", "value": "2"}]));
+    let armor = "container.apparmor.security.beta.kubernetes.io/x";
+    let from = policy("p", &base);
+    let bare = pod(&json!({"containers": [app()]}));
+    let (pods, asked) = (&bare.kind, Asked { can_resize: true, ..Asked::default() });
+    let site = Site { minor: Some(33), ..site() };
+    for (to, way) in [
+        (changed(&format!("{x}/image"), json!("x:2")), Way::InPlace),
+        (changed("/template/initContainers/1/image", json!("n:2")), Way::InPlace),
+        (changed("/template/metadata", json!(null)), Way::InPlace),
+        (changed("/template/metadata/labels", json!({"l": "2", "new": "1"})), Way::InPlace),
+        (changed("/template/metadata/annotations", json!({})), Way::InPlace),
+        (changed(&format!("{x}/resources/requests"), json!({"cpu": "2"})), Way::InPlace),
+        (changed(&format!("{x}/resources/requests"), json!({"cpu": "1000m"})), Way::InPlace),
+        (changed(&format!("{x}/resources/limits"), json!({"memory": "2Gi"})), Way::InPlace),
+        // The server cannot lower it, remove it, or change what has no limit.
+        (changed(&format!("{x}/resources/limits"), json!({"memory": "1Mi"})), Way::Evict),
+        (changed(&format!("{x}/resources/requests"), json!({})), Way::Evict),
+        (changed(&format!("{x}/resources/limits"), json!({"memory": "1Gi", "example.org/gpu": 1})), Way::Evict),
+        (changed(&format!("{x}/image"), json!("x")), Way::Evict),
+        (changed(&format!("{x}/args"), json!(["a"])), Way::Evict),
+        (changed("/template/initContainers/0/image", json!("i:2")), Way::Evict),
+        (changed("/template/containers", json!([])), Way::Evict),
+        (changed("/template/containers", json!([{"name": "y", "image": "x:1"}])), Way::Evict),
+        (changed("/template/initContainers", json!([])), Way::Evict),
+        (changed("/template/env", env), Way::Evict),
+        (changed("/template/volumes", json!([{"name": "v"}])), Way::Evict),
+        (changed("/template/metadata/annotations", json!({armor: "unconfined"})), Way::Evict),
+        (changed("/position", json!({"containers": "Before"})), Way::Evict),
+        (changed("/nativeSidecars", json!("Always")), Way::Evict),
+        // Nothing changes: it is a restart.
+        (from.clone(), Way::Evict),
+    ] {
+        let told = serde_json::to_string(&to.spec).unwrap();
+        let known = revision(&from);
+        assert_eq!(expected(pods, Some(&known), &to, &site, &asked), way, "{told}");
+        assert_eq!(expected(pods, None, &to, &site, &asked), Way::Evict);
+        let recreate = Asked { pod_update: PodUpdate::Recreate, ..asked };
+        assert_eq!(expected(pods, Some(&known), &to, &site, &recreate), Way::Evict);
+        assert_eq!(expected(&deployment(&json!({})).kind, Some(&known), &to, &site, &asked), Way::Template);
+        let mut stored = created(&bare, &[&from]);
+        stored.body["spec"]["containers"][1]["resources"]["requests"]["memory"] = json!("1Gi");
+        let action = next_action(&stored, Some(&known), &to, &policies(&[&to]), &site, &asked);
+        assert_eq!(matches!(action, NextAction::InPlace { .. }), way == Way::InPlace, "{told}: {action:?}");
+    }
+    // A revision of before these rules may have any content.
+    let mut odd = Content::of(&from.spec).unwrap();
+    odd.template.containers[0]["resources"] = json!({"requests": "much", "limits": {"cpu": 1}});
+    assert_eq!(expected(pods, Some(&Revision::new("p", 1, odd)), &from, &site, &asked), Way::Evict);
+}
+
+#[test]
+fn a_replacement_has_the_new_content_and_nothing_that_a_server_sets() {
+    let spec = |image: &str, cpu: &str| {
+        let limits = json!({"cpu": cpu});
+        let x = json!({"name": "x", "image": image, "resources": {"requests": limits, "limits": limits}});
+        policy("p", &json!({"template": {"containers": [x]}}))
+    };
+    let (from, to) = (spec("x:1", "1"), spec("x:2", "2"));
+    let mut stored = created(&pod(&json!({"containers": [app()]})), &[&from]);
+    let by_server = json!({
+        "metadata": {
+            "labels": {"app": "web"}, "creationTimestamp": "2026-01-01T12:00:00Z", "generation": 3,
+            "managedFields": [{}], "deletionGracePeriodSeconds": 1, "finalizers": ["x"],
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true, "blockOwnerDeletion": true}],
+        },
+        "spec": {"nodeName": "n", "priority": 0, "preemptionPolicy": "Never", "overhead": {}, "ephemeralContainers": [], "tolerations": []},
+        "status": {"phase": "Running"},
+    });
+    json_patch::merge(&mut stored.body, &by_server);
+    let asked = Asked { can_resize: true, ..Asked::default() };
+    let action = next_action(&stored, Some(&revision(&from)), &to, &policies(&[&to]), &site(), &asked);
+    let NextAction::InPlace { patch, resize: Some(resize) } = action else { panic!("{action:?}") };
+    let mut tried = replacement(&stored, &patch, Some(&resize));
+    let marker = tried["metadata"]["annotations"].take();
+    assert!(marker["injected.scpol.dev/p"].as_str().unwrap().contains(&to.template.hash), "{marker}");
+    let limits = json!({"cpu": "2"});
+    let x = json!({"name": "x", "image": "x:2", "resources": {"requests": limits, "limits": limits}});
+    let expected = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "generateName": "web-", "namespace": "shop", "labels": {"app": "web"}, "annotations": null,
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "web", "controller": true}],
+        },
+        "spec": {"containers": [app(), x], "tolerations": []},
+    });
+    assert_eq!(tried, expected);
 }

@@ -22,6 +22,7 @@ use crate::engine::revision_of;
 use crate::engine::webhook;
 use crate::operator::Operator;
 use crate::review::author::{NAME, RIGHTS, probe, probed, render};
+use crate::timing::Waited;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::{DynamicObject, ObjectMeta, PostParams};
@@ -282,7 +283,7 @@ impl<'a> Keeper<'a> {
         let policy = serde_json::from_value(probe(&self.operator.site().operator_namespace));
         let policy: DynamicObject = policy.expect("a policy is an object");
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let (since, timing) = (Instant::now(), &self.operator.timing.registration);
+        let (mut waited, timing) = (Waited::begin(Instant::now()), &self.operator.timing.registration);
         loop {
             let why = match call(api.create(&dry_run, &policy)).await {
                 Err(error) if error.to_string().contains(&refusal) => return Ok(()),
@@ -290,7 +291,7 @@ impl<'a> Keeper<'a> {
                 Err(error) => return Err(error.into()),
                 Ok(_) => None,
             };
-            if since.elapsed() > timing.probe_limit {
+            if waited.so_far(Instant::now()) > timing.probe_limit {
                 let without_effect = || without_effect(timing.probe_limit);
                 return Err(why.as_deref().map_or_else(without_effect, registration::unanswered));
             }

@@ -18,7 +18,7 @@
 //!
 //! # Files
 //! - [`render`]: all objects of one resource. [`validating`]: those that reject. [`objects`]: what both kinds share.
-//! - [`loss`]: what an update takes away. [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
+//! - [`loss`]: what an update takes away. [`rows`]: rows 1 to 7. [`half`]: the steps of a rollout. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
 //! - [`additions`]: the patch and the markers. [`fresh`]: the same for a workload without any of the added content. [`own`]: the user's own containers. [`presence`]: what a marker claims.
 //! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
 
@@ -32,6 +32,7 @@ mod delivery;
 mod equal;
 mod expressions;
 mod fresh;
+mod half;
 mod loss;
 mod needs;
 mod objects;

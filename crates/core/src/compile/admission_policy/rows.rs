@@ -7,7 +7,7 @@ use super::cel::{all, any, list, matches_one, not, optional, quoted};
 use super::loss::{self, UPDATE};
 use super::presence;
 use super::variables::Variables;
-use super::{Inexpressible, delivery, expressions};
+use super::{Inexpressible, delivery, expressions, half};
 use crate::api::INJECT_KEY;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, Target};
 use crate::naming::PROBE;
@@ -272,6 +272,7 @@ impl Rows<'_> {
     /// If an expression of the policy cannot be used.
     pub(super) fn selects(&self, policy: &Policy, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
         let mut terms = self.request(policy);
+        terms.extend(half::condition(policy, |extent| half::is_in_by_variables(extent, variables)));
         if let Some(selector) = &policy.spec.namespace_selector {
             terms.extend(namespace_labels(selector, variables));
         }
@@ -293,6 +294,9 @@ impl Rows<'_> {
     /// The part of row 7 that needs no variables.
     fn at_hand(&self, policy: &Policy) -> Vec<String> {
         let mut terms = self.request(policy);
+        // One of two halves always has the object, and the server evaluates a match condition for each object.
+        let is_cheap = |policy: &&Policy| policy.half.as_ref().is_some_and(|half| !half.extent.is_by_workload());
+        terms.extend(Some(policy).filter(is_cheap).and_then(|policy| half::condition(policy, half::is_in)));
         let map = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
         if let Some(selector) = &policy.spec.annotation_selector {
             terms.extend(requirements(&map("annotations"), &selector.match_annotations, &selector.match_expressions));
@@ -306,6 +310,8 @@ impl Rows<'_> {
     /// Rows 4 to 7 as far as they need no variables. `whole` is the condition that a marker of a built-in kind counts.
     fn left_by(&self, policy: &Policy, whole: &str) -> Vec<String> {
         let mut terms = self.at_hand(policy);
+        let is_by_workload = |policy: &&Policy| policy.half.as_ref().is_some_and(|half| half.extent.is_by_workload());
+        terms.extend(Some(policy).filter(is_by_workload).and_then(|policy| half::condition(policy, half::is_in)));
         if self.access.shape == Shape::Typed {
             let mut unused = Variables::default();
             let mut open = self.is_open(policy, &mut unused);
@@ -346,13 +352,6 @@ impl Rows<'_> {
         }
         if let Some(globs) = policy.spec.exclude_namespaces.as_ref().filter(|globs| !globs.is_empty()) {
             terms.push(not(&matches_one("request.namespace", globs)));
-        }
-        if let Some(half) = &policy.half {
-            let is_updated = match half.updated.is_empty() {
-                true => "false".to_owned(),
-                false => format!("request.namespace in {}", list(half.updated.iter().map(String::as_str))),
-            };
-            terms.push(if half.is_latest { is_updated } else { not(&is_updated) });
         }
         terms
     }
@@ -402,7 +401,7 @@ fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<
 }
 
 /// The conditions for all requirements of a selector on the entries of `map`.
-fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Requirement]) -> Vec<String> {
+pub(super) fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Requirement]) -> Vec<String> {
     let equals = |key: &str, value: &str| format!("{map}[?{}] == optional.of({})", quoted(key), quoted(value));
     let mut terms: Vec<String> = wanted.iter().map(|(key, value)| equals(key, value)).collect();
     terms.extend(requirements.iter().map(|Requirement { key, operator, values }| {

@@ -3,19 +3,23 @@
 //! They are watched only while a policy with `updateStrategy: RollingUpdate` targets pods. A pod of any other controller is left
 //! as it is, because it may not be created again.
 
-use super::plan::{Owner, Owners};
+use crate::api::condition::condition_in;
 use crate::cluster::api::Api;
 use crate::cluster::client::{self, Refusals, why};
+use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
+use crate::cluster::policies::Snapshot;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
+use crate::rollout::stored::rolls;
+use crate::rollout::{Owner, Owners, Unknown};
 use crate::survival::{self, lock};
 use crate::timing;
 use crate::update::MAKERS;
 use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Tally};
-use crate::workloads::fleet::rolls;
 use futures::{StreamExt, pin_mut};
+use jiff::Timestamp;
 use kube::Resource;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
@@ -23,6 +27,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::warn;
 
@@ -83,21 +88,27 @@ impl Seen {
 #[derive(Default)]
 pub struct Watched {
     seen: Arc<Mutex<Seen>>,
-    /// The hashes of the specs for which controllers were matched.
-    policies: Vec<String>,
+    /// The editions of the policies, and of the Namespaces if a policy reads them, for which controllers are matched.
+    policies: Vec<u64>,
+    namespaces: Option<u64>,
+    changes: Arc<Notify>,
     tasks: JoinSet<()>,
 }
 
 impl Watched {
     /// Watches for those of `policies` that roll and target pods; begins anew if they have changed.
-    pub fn follow(&mut self, operator: &Arc<Operator>, policies: &Policies) {
+    pub fn follow(&mut self, operator: &Arc<Operator>, snapshot: &Snapshot) {
+        let (stored, policies) = (&snapshot.stored, &snapshot.policies);
         let rolling = policies.iter().filter(|policy| rolls(policy) && policy.kinds.iter().any(|kind| kind.is_pod()));
         let rolling: Vec<Arc<Policy>> = rolling.cloned().collect();
-        let hashes: Vec<String> = rolling.iter().map(|policy| policy.spec_hash.clone()).collect();
-        if hashes == self.policies {
+        let editions = rolling.iter().filter_map(|policy| Some(stored.get(&policy.name)?.edition)).collect();
+        // Labels decide which policies match.
+        let reads = rolling.iter().any(|policy| policy.reads_namespaces());
+        let namespaces = operator.namespaces.edition().filter(|_| reads);
+        if (&editions, namespaces) == (&self.policies, self.namespaces) {
             return;
         }
-        self.policies = hashes;
+        (self.policies, self.namespaces) = (editions, namespaces);
         self.tasks.abort_all();
         self.seen = Arc::default();
         if rolling.is_empty() {
@@ -107,24 +118,30 @@ impl Watched {
         for (group, kind, plural) in MAKERS {
             let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
             let (operator, policies, seen) = (operator.clone(), policies.clone(), self.seen.clone());
+            let changes = self.changes.clone();
             self.tasks.spawn(async move {
-                let begin = || follow(&operator, &resource, kind, &policies, &seen);
+                let begin = || follow(&operator, &resource, kind, &policies, (&seen, &changes));
                 operator.persist("watching the makers of pods", begin).await;
             });
         }
+    }
+
+    /// Signals each change of [`Self::owners`], to one reader.
+    pub fn changes(&self) -> Arc<Notify> {
+        self.changes.clone()
     }
 
     /// What the watches have shown until `now`.
     ///
     /// # Errors
     /// What is missing still, or for good.
-    pub fn owners(&self, now: Instant, timing: &timing::Watch) -> Result<Arc<Owners>, String> {
+    pub fn owners(&self, now: Instant, timing: &timing::Watch) -> Result<Arc<Owners>, Unknown> {
         let seen = lock(&self.seen);
         if let Some(message) = seen.missing_right(now, timing) {
-            return Err(message.to_owned());
+            return Err(Unknown::Forbidden(message.to_owned()));
         }
         if !self.policies.is_empty() && seen.whole.len() < MAKERS.len() {
-            return Err(String::new());
+            return Err(Unknown::Reading);
         }
         Ok(seen.owners.clone())
     }
@@ -135,18 +152,19 @@ async fn follow(
     resource: &ApiResource,
     kind: &'static str,
     policies: &Policies,
-    seen: &Mutex<Seen>,
+    (seen, changes): (&Mutex<Seen>, &Notify),
 ) {
     let api = Api::<Object>::all_with(operator.client.clone(), resource);
     let events = client::watch(&api, &watcher::Config::default(), operator.resync, &operator.timing.watch);
     pin_mut!(events);
     // A panic costs only this object: its pods then belong to an unknown owner.
     let read = |object: &Object| {
-        let read = || owner(&object.value(), kind, object, policies, &operator.site(), operator);
+        let read = || owner(&object.value(), kind, object, policies, &operator.site(), &operator.namespaces);
         let owner = survival::attempt(&operator.metrics, "looking at a maker of pods", read).flatten();
         (Arc::<str>::from(uid(object)), owner)
     };
     while let Some(event) = events.next().await {
+        let is_part_of_list = matches!(event, Ok(Event::Init | Event::InitApply(_)));
         match event {
             Ok(Event::Init) => drop(lock(seen).listing.remove(kind)),
             Ok(Event::InitApply(object)) => {
@@ -171,6 +189,9 @@ async fn follow(
                 warn!(resource = resource.plural, error = why(&error), "Watch failed; trying again");
             }
         }
+        if !is_part_of_list {
+            changes.notify_one();
+        }
     }
 }
 
@@ -178,24 +199,41 @@ fn uid(object: &Object) -> &str {
     object.meta().uid.as_deref().unwrap_or_default()
 }
 
-/// The controller `object`; none if it keeps no pods now, or no policy matches them.
+/// How many pods the controller `body` of that `kind` keeps: 0 if it is being deleted, or has pods and keeps none. None if it keeps none,
+/// and has none.
+pub fn desired(body: &Value, kind: &str) -> Option<usize> {
+    let status = |field: &str| body["status"][field].as_u64().unwrap_or_default();
+    let is_deleted = !body["metadata"]["deletionTimestamp"].is_null();
+    let desired = match kind {
+        _ if is_deleted => 0,
+        "DaemonSet" => status("desiredNumberScheduled"),
+        _ => body["spec"]["replicas"].as_u64().unwrap_or(1),
+    };
+    let is_there = desired > 0 || is_deleted || status("replicas") > 0 || astray(body) > 0;
+    is_there.then(|| bounded(desired))
+}
+
+/// How many pods the DaemonSet `body` has on nodes where it makes none: a pod whose node has got a taint since runs on.
+pub fn astray(body: &Value) -> usize {
+    bounded(body["status"]["numberMisscheduled"].as_u64().unwrap_or_default())
+}
+
+/// A number of pods. The API has 31 bits for it.
+fn bounded(number: u64) -> usize {
+    usize::try_from(number.min(i32::MAX.unsigned_abs().into())).unwrap_or(usize::MAX)
+}
+
+/// The controller `object`; none if it keeps no pods and has none, or no policy covers its namespace. One whose pods no policy matches is kept,
+/// so that a pod that matches by itself has an owner that is known.
 fn owner(
     body: &Value,
     kind: &'static str,
     object: &Object,
     policies: &Policies,
     site: &Site,
-    operator: &Operator,
+    namespaces: &Namespaces,
 ) -> Option<Owner> {
-    if !body["metadata"]["deletionTimestamp"].is_null() {
-        return None;
-    }
-    let desired = match kind {
-        "DaemonSet" => body["status"]["desiredNumberScheduled"].as_u64().unwrap_or_default(),
-        _ => body["spec"]["replicas"].as_u64().unwrap_or(1),
-    };
-    // The API has 31 bits for it.
-    let desired = desired.min(i32::MAX.unsigned_abs().into());
+    let desired = desired(body, kind)?;
     let pods = Kind::find("", "pods").expect("it is built in");
     let template = &body["spec"]["template"];
     let mut pod = serde_json::json!({ "metadata": template["metadata"], "spec": template["spec"] });
@@ -205,20 +243,31 @@ fn owner(
     pod["metadata"]["namespace"] = object.namespace().into();
     let mut pod = Workload::new(pods, pod);
     if policies.read_namespaces() {
-        pod = pod.within(operator.namespaces.get(object.namespace()));
+        pod = pod.within(namespaces.get(object.namespace()));
     }
     let fate = census::fate(&pod, policies, site, |_, _| false);
     let matched = fate.iter().filter(|(_, tally)| *tally != Tally::Unknown).map(|(policy, _)| policy.clone());
     let matched: BTreeSet<Arc<str>> = matched.collect();
     let carried = fate.iter().filter(|(_, tally)| matches!(tally, Tally::Injected | Tally::Outdated));
-    (desired > 0 && !matched.is_empty()).then(|| Owner {
+    let is_covered = policies.iter().any(|policy| policy.covers_namespace(object.namespace()));
+    is_covered.then(|| Owner {
         kind,
+        namespace: object.namespace().to_owned(),
         name: object.name().to_owned(),
-        desired: usize::try_from(desired).unwrap_or(usize::MAX),
+        desired,
         created: object.created(),
+        astray: astray(body),
+        fails_since: fails_since(body),
         carried: carried.map(|(policy, _)| policy.clone()).collect(),
         policies: matched,
     })
+}
+
+/// Since when the controller of `owner` cannot make pods, by its condition `ReplicaFailure`.
+pub fn fails_since(owner: &Value) -> Option<Timestamp> {
+    let condition =
+        condition_in(&owner["status"], "ReplicaFailure").filter(|condition| condition["status"] == "True")?;
+    condition["lastTransitionTime"].as_str()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -226,6 +275,7 @@ mod tests {
     use super::*;
     use crate::timing::{CALL_LIMIT, Timing};
     use kube::core::Status;
+    use serde_json::json;
     use std::time::Duration;
 
     const WATCH: &timing::Watch = &Timing::documented().watch;
@@ -233,7 +283,7 @@ mod tests {
 
     /// The watches for a policy, before any list has been read.
     fn watched() -> Watched {
-        Watched { policies: vec!["hash".to_owned()], ..Watched::default() }
+        Watched { policies: vec![1], ..Watched::default() }
     }
 
     /// The same, after the lists of all makers.
@@ -262,7 +312,46 @@ mod tests {
 
     /// Why the makers are not known; none if they are.
     fn missing(watched: &Watched, now: Instant) -> Option<String> {
-        watched.owners(now, WATCH).err()
+        watched.owners(now, WATCH).err().map(|unknown| match unknown {
+            Unknown::Reading => String::new(),
+            Unknown::Forbidden(message) => message,
+        })
+    }
+
+    #[test]
+    fn an_owner_keeps_what_runs_on_and_one_that_goes_keeps_nothing() {
+        let status = |desired: u64, beside: u64| serde_json::json!({ "status": { "desiredNumberScheduled": desired, "numberMisscheduled": beside } });
+        assert_eq!((desired(&status(3, 1), "DaemonSet"), astray(&status(3, 1))), (Some(3), 1));
+        assert_eq!((desired(&status(0, 1), "DaemonSet"), desired(&status(0, 0), "DaemonSet")), (Some(0), None));
+        let set = |wanted: u64, has: u64, deleted: Option<&str>| {
+            let metadata = serde_json::json!({ "deletionTimestamp": deleted });
+            serde_json::json!({ "metadata": metadata, "spec": { "replicas": wanted }, "status": { "replicas": has } })
+        };
+        assert_eq!(desired(&set(3, 0, None), "ReplicaSet"), Some(3));
+        assert_eq!(desired(&set(0, 1, None), "ReplicaSet"), Some(0));
+        assert_eq!(desired(&set(0, 0, None), "ReplicaSet"), None, "one of the many of earlier templates");
+        assert_eq!(desired(&set(3, 3, Some("2026-01-01T00:00:00Z")), "ReplicaSet"), Some(0));
+    }
+
+    #[test]
+    fn an_owner_is_known_wherever_a_policy_may_match_and_only_while_it_keeps_pods() {
+        let site = Site::new("scpol-system", [], []);
+        let template = json!({ "containers": [{ "name": "c", "image": "i:1" }] });
+        let spec = json!({ "labelSelector": { "matchLabels": { "app": "a" } }, "targets": [{ "group": "", "resource": "pods" }], "namespaces": ["n"], "template": template });
+        let policy = Policy::parse(&json!({ "metadata": { "name": "p", "uid": "p" }, "spec": spec }), &site);
+        let policies = Policies::new([Arc::new(policy.unwrap())]);
+        for (namespace, replicas, app, policies_of_it) in
+            [("n", 2, "a", Some(1)), ("n", 2, "b", Some(0)), ("n", 0, "a", None), ("other", 2, "a", None)]
+        {
+            let pod = json!({ "metadata": { "labels": { "app": app } }, "spec": { "containers": [{ "name": "x", "image": "x" }] } });
+            let body = json!({
+                "metadata": { "name": "r", "namespace": namespace, "uid": "u" },
+                "spec": { "replicas": replicas, "template": pod },
+            });
+            let object: Object = serde_json::from_value(body.clone()).unwrap();
+            let found = owner(&body, "ReplicaSet", &object, &policies, &site, &Namespaces::default());
+            assert_eq!(found.map(|owner| owner.policies.len()), policies_of_it, "{namespace} {replicas} {app}");
+        }
     }
 
     #[test]

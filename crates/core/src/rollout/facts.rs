@@ -1,0 +1,156 @@
+//! What one look at a rollout is about. A fact that is not known yet is [`None`]: never zero, and never empty.
+
+use super::member::{Member, Members, Owners};
+use super::pace::{Pace, key};
+use super::record::Commands;
+use super::stored::Stored;
+use crate::api::v1alpha1::{MaxUnavailable, RollingUpdate};
+use crate::policy::extent::Extent;
+use crate::update::Way;
+use crate::workload::{Kind, ObjectRef};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// All that is known of a policy that rolls, and of the cluster, at one moment.
+pub struct World<'a> {
+    pub policy: &'a str,
+    /// The name of this leader: another one than that of any process before.
+    pub leader: &'a str,
+    pub now: Timestamp,
+    pub settings: &'a RollingUpdate,
+    pub is_paused: bool,
+    /// The hash of the revision that the policy has now.
+    pub update: &'a str,
+    /// The stored revisions of the policy, oldest first.
+    pub revisions: &'a [Stored],
+    /// The last commands, as written.
+    pub commands: Commands,
+    pub published: Published<'a>,
+    /// The message of a halt in the status of the policy, where an earlier version kept it.
+    pub halted_before: Option<&'a str>,
+    /// How long a workload waits that the server refused for a reason that may pass.
+    pub again: SignedDuration,
+    /// The kinds that the policy targets.
+    pub kinds: &'a [Arc<Kind>],
+    /// What the policy matches. None until that has been compared with the policy as it is now.
+    pub members: Option<&'a Members>,
+    /// What makes pods.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub owners: Result<&'a Owners, Unknown>,
+    /// How many pods each owner has that are no members, by its UID.
+    pub beside: &'a HashMap<Arc<str>, usize>,
+    /// The namespaces that the policy covers, with their Namespace objects, if steps hold. None until they have been read.
+    pub namespaces: Option<&'a BTreeMap<String, Arc<Value>>>,
+    /// How many pods may be evicted now.
+    pub evictions: usize,
+    /// Why a container of the policy does not start in a workload.
+    pub stuck: &'a dyn Fn(&ObjectRef) -> Option<String>,
+    /// How a workload is expected to be brought up to date.
+    pub way: &'a dyn Fn(&ObjectRef, &Member) -> Way,
+    /// Why no new workload gets the content of a revision.
+    pub rejection: &'a dyn Fn(&Stored) -> Option<String>,
+}
+
+/// Why a fact is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Unknown {
+    /// It is being read.
+    Reading,
+    /// A right is missing. Holds what the server says.
+    Forbidden(String),
+}
+
+/// What new workloads get of the policy, as every replica knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Published<'a> {
+    /// Whether that is in force.
+    pub is_in_force: bool,
+    /// The hash of the earlier revision, and the workloads that do not get it. None if all get the update revision.
+    pub earlier: Option<(&'a str, &'a Extent)>,
+}
+
+impl Published<'_> {
+    /// The hash of the revision that `member` gets if it is made anew, if `update` is that of the policy.
+    fn wanted<'a>(&'a self, object: &ObjectRef, member: &Member, update: &'a str) -> &'a str {
+        match self.earlier {
+            Some((earlier, extent)) if !extent.has_place(&object.namespace, &member.place) => earlier,
+            _ => update,
+        }
+    }
+}
+
+/// The facts by which workloads are chosen.
+pub struct Facts<'a> {
+    pub policy: &'a str,
+    pub leader: &'a str,
+    pub now: Timestamp,
+    pub members: &'a Members,
+    pub owners: &'a Owners,
+    /// How many pods each owner has that are no members, by its UID.
+    pub beside: &'a HashMap<Arc<str>, usize>,
+    pub kinds: &'a [Arc<Kind>],
+    /// The hash of the update revision.
+    pub update: &'a str,
+    pub published: Published<'a>,
+    /// When the update revision was first stored.
+    pub created: Timestamp,
+    /// The time of the last `scpol rollout restart` that counts.
+    pub restarted: Option<Timestamp>,
+    pub pace: Pace,
+    /// The most workloads of one namespace that may be unavailable at once; none if only [`Pace::max_unavailable`] counts.
+    pub per_namespace: Option<&'a MaxUnavailable>,
+    /// Whether a workload that fails is a failure of the rollout: it has neither ended nor failed.
+    pub can_fail: bool,
+    /// The namespaces in which nothing more is updated, because a workload there has failed.
+    pub held: BTreeSet<String>,
+    /// Whether the workload is to be brought up to date now.
+    pub is_in_scope: &'a dyn Fn(&ObjectRef, &Member) -> bool,
+    pub evictions: usize,
+    pub stuck: &'a dyn Fn(&ObjectRef) -> Option<String>,
+    pub way: &'a dyn Fn(&ObjectRef, &Member) -> Way,
+}
+
+impl<'a> Facts<'a> {
+    /// The hash of the revision that the workload is to have.
+    pub(super) fn wanted(&self, object: &ObjectRef, member: &Member) -> &str {
+        self.published.wanted(object, member, self.update)
+    }
+
+    /// Whether the workload may be updated now.
+    pub(super) fn may_update(&self, object: &ObjectRef, member: &Member) -> bool {
+        (self.is_in_scope)(object, member) && !self.held.contains(&object.namespace)
+    }
+
+    /// The most of `matched` workloads of one namespace that may be unavailable at once.
+    pub(super) fn limit(&self, matched: usize) -> usize {
+        self.per_namespace.map_or(usize::MAX, |limit| limit.of(matched))
+    }
+
+    /// Whether the owner of a pod is not known: it is new, or wants no pods any more.
+    pub(super) fn is_owner_unknown(&self, object: &ObjectRef, member: &Member) -> bool {
+        object.kind.is_pod() && member.owner.as_ref().is_some_and(|owner| !self.owners.contains_key(owner))
+    }
+
+    /// Whether what happened `at` that time is not tried again yet.
+    pub(super) fn is_recent(&self, at: Timestamp) -> bool {
+        self.now.duration_since(at) < self.pace.again
+    }
+
+    /// The workload of that name in a record, if it is there.
+    pub(super) fn member(&self, name: &str) -> Option<(&'a ObjectRef, &'a Member)> {
+        let object = self.object(name)?;
+        debug_assert_eq!(key(&object), name);
+        self.members.get_key_value(&object)
+    }
+
+    /// What that name in a record means.
+    pub(super) fn object(&self, name: &str) -> Option<ObjectRef> {
+        let (resource, place) = name.split_once('/')?;
+        let kind = self.kinds.iter().find(|kind| kind.group_resource() == resource)?;
+        Some(ObjectRef::new(kind, place.split_once('/')?))
+    }
+}

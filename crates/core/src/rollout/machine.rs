@@ -1,0 +1,535 @@
+//! The state machine of one policy's rollout.
+
+use super::facts::{Facts, Unknown, World};
+use super::member::{Member, Members, Owners};
+use super::pace::{Answer, Look, Memory, Next, Pace};
+use super::record::{Ahead, Evicted, Halted, MOST, Record, Write};
+use super::steps::{Now, Reached};
+use super::stored::{self, Stored, holds};
+use super::words;
+use crate::api::code::Code;
+use crate::api::condition::Progress;
+use crate::api::v1alpha1::OnFailure;
+use crate::workload::ObjectRef;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What a leader remembers of the rollout of one policy. A new leader begins with [`State::default`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct State {
+    about: Option<About>,
+    memory: Memory,
+    /// Why the last record was not written.
+    trouble: Option<String>,
+}
+
+/// Which rollout the memory is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct About {
+    update: String,
+    begun: Option<Timestamp>,
+    is_undone: bool,
+    restarted: Option<Timestamp>,
+    resumed: Option<Timestamp>,
+}
+
+/// What has happened.
+pub enum Event<'a> {
+    /// The facts of now.
+    Look(&'a World<'a>),
+    /// The record was written, or not, with the reason.
+    Recorded(Result<(), String>),
+    /// The answer about a workload, of which `member` was known.
+    Answered { object: &'a ObjectRef, member: &'a Member, answer: Answer, now: Timestamp },
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Write the record of the revision with that hash, only over the version that was read. Look again after that, before anything
+    /// else is done.
+    Record(String, Box<Record>),
+    /// Bring a workload up to date.
+    Update(Next),
+    /// Tell users.
+    Tell(Told),
+}
+
+/// News for users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Halted(String),
+    Complete(String),
+}
+
+/// The result of a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    pub actions: Vec<Action>,
+    /// How far the rollout is; none if the event tells nothing about it.
+    pub progress: Option<Progress>,
+    /// None if not everything is known.
+    pub look: Option<Look>,
+}
+
+impl From<Progress> for Outcome {
+    fn from(progress: Progress) -> Self {
+        Self { progress: Some(progress), ..Self::default() }
+    }
+}
+
+/// The facts of a look that are all known.
+struct Seeing<'a> {
+    world: &'a World<'a>,
+    record: &'a Record,
+    /// The steps, if they hold; or the way back.
+    reached: Option<&'a Reached>,
+    /// Why new workloads do not get the earlier revision.
+    barred: Option<String>,
+    restarted: Option<Timestamp>,
+    /// A resume that has not been followed yet.
+    resumed: Option<Timestamp>,
+    look: Look,
+    /// The writes that are not over, as the record has them.
+    open: BTreeMap<String, Write>,
+}
+
+impl State {
+    /// The state after `event`, and what is to be done.
+    pub fn step(&mut self, event: Event<'_>) -> Outcome {
+        match event {
+            Event::Look(world) => self.looked(world),
+            Event::Recorded(result) => {
+                self.trouble = result.err();
+                Outcome::default()
+            }
+            Event::Answered { object, member, answer, now } => {
+                self.memory.answered(object, member, answer, now);
+                Outcome::default()
+            }
+        }
+    }
+
+    /// What this leader has learnt about single workloads.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn looked(&mut self, world: &World<'_>) -> Outcome {
+        let Some(revision) = world.revisions.last().filter(|last| last.revision.hash == world.update) else {
+            return Progress::NewRevision("its revision is not stored yet".into()).into();
+        };
+        let record = &revision.record;
+        if record.progress.is_replaced {
+            return held(record, "its rollout begins again").into();
+        }
+        if record.progress.begun.is_none() {
+            return self.adopt(world, revision);
+        }
+        let ahead = Ahead::of(world.commands, world.revisions.iter().map(|stored| stored.record.ahead), world.now);
+        if ahead != record.ahead {
+            let record = Record { ahead, ..record.clone() };
+            return self.record(world, record, Progress::RollingOut("a command is ahead of the clock".into()));
+        }
+        let over = record.reached.as_ref().filter(|reached| !holds(reached, &world.settings.steps));
+        if let Some(of_all) = over.and_then(Reached::of_all) {
+            let record = Record { reached: Some(of_all), ..record.clone() };
+            return self.record(world, record, Progress::RollingOut("all other workloads follow".into()));
+        }
+        let restarted = world.commands.counted(ahead).restarted;
+        self.turn_to(world, record, restarted);
+        let reached = record.reached.as_ref().filter(|reached| holds(reached, &world.settings.steps));
+        let barred = reached.and_then(|reached| stored::barred(reached, world.revisions, world.rejection));
+        let (members, owners) = match known(world, record, reached, barred.is_some()) {
+            Ok(known) => known,
+            Err(progress) => return progress.into(),
+        };
+        let is_in_scope = |object: &ObjectRef, member: &Member| {
+            reached.is_none_or(|reached| reached.undone || reached.extent.has_place(&object.namespace, &member.place))
+        };
+        let facts = facts(world, revision, (members, owners), restarted, &is_in_scope);
+        let look = self.memory.look(&facts, record);
+        let open = self.memory.still_open(&facts, record);
+        let resumed = world.commands.resumed.filter(|asked| is_new(*asked, record.progress.resumed, world.now));
+        let seeing = Seeing { world, record, reached, barred, restarted, resumed, look, open };
+        let mut outcome = self.decide(&seeing);
+        outcome.look = Some(seeing.look);
+        outcome
+    }
+
+    /// Begins the rollout of a revision that was stored while the policy did not roll. Records what an earlier version, which stored less,
+    /// has left: a halt was in the status of the policy then.
+    fn adopt(&mut self, world: &World<'_>, revision: &Stored) -> Outcome {
+        let mut record = revision.record.clone();
+        record.progress.begun = Some(world.now);
+        record.progress.disturbed.get_or_insert(world.now);
+        record.progress.resumed = world.commands.resumed;
+        if record.progress.ended.is_some() {
+            let ahead = Ahead::of(world.commands, [record.ahead].into_iter(), world.now);
+            record.progress.restarted = world.commands.counted(ahead).restarted;
+        }
+        record.progress.halted =
+            world.halted_before.map(|message| Halted { at: world.now, message: message.to_owned() });
+        self.record(world, record, Progress::NewRevision("reading how far it is".into()))
+    }
+
+    /// Forgets the rollout that was, if this is another one.
+    fn turn_to(&mut self, world: &World<'_>, record: &Record, restarted: Option<Timestamp>) {
+        let about = About {
+            update: world.update.to_owned(),
+            begun: record.progress.begun,
+            is_undone: record.reached.as_ref().is_some_and(|reached| reached.undone),
+            restarted,
+            resumed: record.progress.resumed,
+        };
+        if self.about.as_ref() != Some(&about) {
+            self.about = Some(about);
+            self.memory.begin();
+        }
+    }
+
+    fn decide(&mut self, seeing: &Seeing<'_>) -> Outcome {
+        let Seeing { world, record, look, .. } = seeing;
+        if look.is_counting {
+            return held(record, "what it matches is being compared with this revision").into();
+        }
+        if let Some(asked) = seeing.resumed {
+            return self.resume(seeing, asked);
+        }
+        let is_undone = seeing.reached.is_some_and(|reached| reached.undone);
+        if !look.failures.is_empty() && seeing.is_going() && record.progress.halted.is_none() {
+            return self.failed(seeing);
+        }
+        if let Some(halted) = &record.progress.halted {
+            return self.halted(seeing, &halted.message);
+        }
+        if is_undone {
+            // Written by an earlier version, which had the halt in the status of the policy.
+            return self.halted(seeing, "the rollout failed");
+        }
+        if world.is_paused {
+            return Progress::Paused("`spec.updateStrategy.paused` is true".into()).into();
+        }
+        if let Some(reached) = seeing.reached {
+            if let Some(outcome) = self.advance(seeing, reached) {
+                return outcome;
+            }
+        } else if look.is_complete || !seeing.is_going() && look.remaining == 0 {
+            if seeing.is_going() || look.next.is_empty() {
+                return self.complete(seeing);
+            }
+            // After the end, what was left and has changed since is tried again.
+            let mut outcome = self.proceed(seeing);
+            if let Some(Progress::RollingOut(_)) = outcome.progress {
+                outcome.progress = Some(Progress::Complete(words::told(look)));
+            }
+            return outcome;
+        }
+        self.proceed(seeing)
+    }
+
+    /// Records what has failed: its namespaces wait, and at `failureThreshold` the rollout halts.
+    fn failed(&mut self, seeing: &Seeing<'_>) -> Outcome {
+        let Seeing { world, record, look, .. } = seeing;
+        let mut next = (*record).clone();
+        let threshold = world.settings.failure_threshold();
+        let mut halted = None;
+        for failure in &look.failures {
+            next.progress.failed.insert(super::pace::key(&failure.object));
+            if next.progress.failed.len() >= threshold {
+                halted = Some(words::failed(failure, next.progress.failed.len()));
+                break;
+            }
+        }
+        next.progress.halted = halted.clone().map(|message| Halted { at: world.now, message });
+        next.progress.close(&seeing.open, world.now);
+        // Users are told once it is recorded.
+        let mut outcome = self.record(world, next, Progress::RollingOut(words::told(look)));
+        outcome.actions.extend(halted.map(|message| Action::Tell(Told::Halted(message))));
+        outcome
+    }
+
+    /// Follows `scpol rollout resume`: what has failed is given another chance, and a pause ends.
+    fn resume(&mut self, seeing: &Seeing<'_>, asked: Timestamp) -> Outcome {
+        let Seeing { world, record, .. } = seeing;
+        let mut next = (*record).clone();
+        let was_halted = next.progress.halted.take().is_some();
+        next.progress.failed.clear();
+        // The pods that were missed have had their chance, and what is missing has as much time again.
+        next.progress.evicted.values_mut().for_each(|evicted| (evicted.at, evicted.newest) = (world.now, None));
+        next.progress.resumed = Some(asked);
+        next.progress.resumed_at = Some(world.now);
+        next.progress.close(&seeing.open, world.now);
+        if let Some(reached) = seeing.reached {
+            next.reached = Some(match (reached.undone, world.namespaces) {
+                (true, _) => Reached::begin(&reached.from, world.now),
+                (false, Some(namespaces)) if !was_halted && record.progress.failed.is_empty() => {
+                    let at = Now { namespaces, is_done: false, is_resumed: true, now: world.now };
+                    reached.advance(&world.settings.steps, &at)
+                }
+                (false, _) => reached.clone(),
+            });
+        }
+        self.record(world, next, Progress::RollingOut("it goes on after `scpol rollout resume`".into()))
+    }
+
+    /// Begins the next step, if the one that is `reached` is over. None if workloads are to be updated now.
+    fn advance(&mut self, seeing: &Seeing<'_>, reached: &Reached) -> Option<Outcome> {
+        let Seeing { world, record, look, .. } = seeing;
+        let Some(namespaces) = world.namespaces else {
+            return Some(Progress::RollingOut("reading the Namespaces".into()).into());
+        };
+        // What waits for a resume holds a pause, too.
+        if look.held > 0 {
+            return None;
+        }
+        let at = Now { namespaces, is_done: look.is_complete, is_resumed: false, now: world.now };
+        let further = reached.advance(&world.settings.steps, &at);
+        if further != *reached {
+            let steps = world.settings.steps.len();
+            let message =
+                format!("step {} of {steps}; {}", further.step.saturating_add(1).min(steps), words::told(look));
+            let mut next = (*record).clone();
+            next.reached = Some(further);
+            next.progress.close(&seeing.open, world.now);
+            return Some(self.record(world, next, Progress::RollingOut(message)));
+        }
+        // A new workload that is not ready yet ends no pause.
+        let paused = reached.paused(&world.settings.steps).filter(|_| look.is_idle());
+        let is_over = look.is_complete && look.is_idle();
+        paused.or_else(|| is_over.then(|| words::waiting(look))).map(|why| Progress::Paused(why).into())
+    }
+
+    /// What a halted rollout does: nothing, or it goes back.
+    fn halted(&mut self, seeing: &Seeing<'_>, message: &str) -> Outcome {
+        let Seeing { world, record, look, .. } = seeing;
+        let is_undone = seeing.reached.is_some_and(|reached| reached.undone);
+        if !is_undone {
+            if world.settings.on_failure == OnFailure::Halt {
+                return Progress::Halted(message.to_owned()).into();
+            }
+            let current = stored::current(world.revisions).filter(|current| current.revision.hash != world.update);
+            let Some(current) = current else {
+                let why = record.complete.map(|_| "this revision was complete before, and has failed now");
+                return Progress::Halted(words::no_way_back(message, why)).into();
+            };
+            if let Some(why) = (world.rejection)(current) {
+                return Progress::Halted(words::no_way_back(message, Some(&why))).into();
+            }
+            let from = &current.revision.hash;
+            let mut next = (*record).clone();
+            next.reached = Some(Reached::begin(from, world.now).undo(world.now));
+            // Their replacements have what now goes back.
+            next.progress.evicted.clear();
+            next.progress.close(&seeing.open, world.now);
+            let number = current.revision.number;
+            return self.record(world, next, Progress::Halted(format!("{message}; going back to revision {number}")));
+        }
+        if let Some(barred) = &seeing.barred {
+            return Progress::Halted(words::no_way_back(message, Some(barred))).into();
+        }
+        if world.is_paused {
+            return Progress::Halted(format!("{message}; `spec.updateStrategy.paused` is true")).into();
+        }
+        if look.is_idle() && seeing.open.is_empty() {
+            return Progress::Halted(words::gone_back(message, look)).into();
+        }
+        let mut outcome = self.proceed(seeing);
+        outcome.progress = outcome.progress.map(|progress| match progress {
+            Progress::RollingOut(back) => Progress::Halted(format!("{message}; going back: {back}")),
+            other => other,
+        });
+        outcome
+    }
+
+    /// Records that the rollout is complete.
+    fn complete(&mut self, seeing: &Seeing<'_>) -> Outcome {
+        let Seeing { world, record, look, .. } = seeing;
+        let mut next = (*record).clone();
+        if look.is_complete {
+            next.progress.disturbed = None;
+            next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
+        }
+        if !seeing.is_going() {
+            let complete = Progress::Complete(words::told(look));
+            if next.progress == record.progress {
+                return complete.into();
+            }
+            next.progress.close(&seeing.open, world.now);
+            return self.record(world, next, complete);
+        }
+        // The clock of an earlier leader may have been fast. Of two equal times that of the later revision counts.
+        let before = stored::current(world.revisions).and_then(|current| current.record.complete);
+        next.complete = Some(before.map_or(world.now, |before| before.max(world.now)));
+        next.reached = None;
+        next.progress.ended = Some(world.now);
+        next.progress.restarted = seeing.restarted;
+        next.progress.close(&BTreeMap::new(), world.now);
+        // Users are told once it is recorded.
+        let mut outcome = self.record(world, next, Progress::RollingOut(words::told(look)));
+        outcome.actions.push(Action::Tell(Told::Complete(words::told(look))));
+        outcome
+    }
+
+    /// Updates workloads: what the record announces, or else announces more.
+    fn proceed(&mut self, seeing: &Seeing<'_>) -> Outcome {
+        let Seeing { world, record, look, .. } = seeing;
+        if let Some(why) = self.memory.refused(world.now, world.again) {
+            return Progress::Halted(format!("{}: {why}", Code::MissingRight)).into();
+        }
+        let progress = Progress::RollingOut(words::waiting(look));
+        let (announced, new): (Vec<_>, Vec<_>) = look.next.iter().cloned().partition(|next| next.announced.is_some());
+        let is_over = |(name, write): (&String, &Write)| write.evict && !seeing.open.contains_key(name);
+        // The minute of an eviction begins when it is known to be over.
+        let has_evicted = look.is_limited && record.progress.writes.iter().any(is_over);
+        if !announced.is_empty() || new.is_empty() && !has_evicted {
+            let actions = announced.into_iter().map(Action::Update).collect();
+            return Outcome { actions, progress: Some(progress), look: None };
+        }
+        let mut next = (*record).clone();
+        next.progress.close(&seeing.open, world.now);
+        next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
+        let second = world.now.as_second();
+        if !new.is_empty() {
+            next.progress.disturbed.get_or_insert(world.now);
+        }
+        for candidate in &new {
+            let write = Write {
+                uid: candidate.uid.to_string(),
+                at: world.now,
+                by: world.leader.to_owned(),
+                evict: candidate.may_evict,
+            };
+            self.memory.announce(&candidate.object);
+            next.progress.writes.insert(super::pace::key(&candidate.object), write);
+            if candidate.may_evict {
+                let count = next.progress.evictions.entry(second).or_default();
+                *count = count.saturating_add(1);
+            }
+            let owner = candidate.owner.as_ref().filter(|_| candidate.may_evict);
+            let has_room =
+                |owner: &str, known: &BTreeMap<String, Evicted>| known.len() < MOST || known.contains_key(owner);
+            if let Some(owner) = owner.filter(|owner| has_room(owner, &next.progress.evicted)) {
+                let (pod, uid) = (super::pace::key(&candidate.object), candidate.uid.to_string());
+                let evicted = Evicted { pod, uid, at: world.now, newest: candidate.newest };
+                next.progress.evicted.insert(owner.to_string(), evicted);
+            }
+            let broken = owner.map_or_else(|| super::pace::key(&candidate.object), ToString::to_string);
+            if !candidate.is_broken {
+                next.progress.broken.remove(&broken);
+            } else if next.progress.broken.len() < MOST {
+                next.progress.broken.insert(broken);
+            }
+        }
+        self.record(world, next, progress)
+    }
+
+    /// Has `record` written. `progress` holds once it is.
+    fn record(&mut self, world: &World<'_>, record: Record, progress: Progress) -> Outcome {
+        let progress = match &self.trouble {
+            Some(why) => progress.noting(&format!("cannot record how far it is: {why}")),
+            None => progress,
+        };
+        let actions = vec![Action::Record(world.update.to_owned(), Box::new(record))];
+        Outcome { actions, progress: Some(progress), look: None }
+    }
+}
+
+impl Seeing<'_> {
+    /// Whether the rollout, or a restart, has not ended: only then it can fail.
+    fn is_going(&self) -> bool {
+        is_going(self.record, self.restarted)
+    }
+}
+
+fn is_going(record: &Record, restarted: Option<Timestamp>) -> bool {
+    let progress = &record.progress;
+    let is_new = |restarted: Timestamp| progress.restarted.is_none_or(|done| done < restarted);
+    progress.ended.is_none() || restarted.is_some_and(is_new)
+}
+
+/// The workloads and what makes pods.
+///
+/// # Errors
+/// Why the rollout cannot go on before more is known.
+fn known<'a>(
+    world: &World<'a>,
+    record: &Record,
+    reached: Option<&Reached>,
+    is_barred: bool,
+) -> Result<(&'a Members, &'a Owners), Progress> {
+    let owners = world.owners.as_ref().map_err(|unknown| match unknown {
+        Unknown::Reading => held(record, "reading what makes pods"),
+        Unknown::Forbidden(why) => {
+            Progress::Halted(format!("{}: {why}; apply `config/rbac/rollout`", Code::MissingRight))
+        }
+    })?;
+    let published = world.published.earlier.map(|(_, extent)| extent);
+    let is_published = published.is_none() || published == reached.map(|reached| &reached.extent);
+    let is_split = reached.is_none_or(|_| published.is_some());
+    // If the earlier revision is barred, all get the latest.
+    if !is_published || !is_split && !is_barred {
+        return Err(held(record, "it waits until all replicas can know the step that it is at"));
+    }
+    if !world.published.is_in_force {
+        return Err(held(record, "it waits until this revision is in force for new workloads"));
+    }
+    let Some(members) = world.members else {
+        return Err(held(record, "what it matches is being compared with this revision"));
+    };
+    Ok((members, owners))
+}
+
+/// The progress of a rollout that can only wait: a halt stays one.
+fn held(record: &Record, message: &str) -> Progress {
+    match &record.progress.halted {
+        Some(halted) => Progress::Halted(halted.message.clone()),
+        None => Progress::NewRevision(message.to_owned()),
+    }
+}
+
+fn facts<'a>(
+    world: &'a World<'a>,
+    revision: &'a Stored,
+    (members, owners): (&'a Members, &'a Owners),
+    restarted: Option<Timestamp>,
+    is_in_scope: &'a dyn Fn(&ObjectRef, &Member) -> bool,
+) -> Facts<'a> {
+    let span = |duration: Duration| SignedDuration::try_from(duration).unwrap_or_default();
+    let settings = world.settings;
+    let is_undone = revision.record.reached.as_ref().is_some_and(|reached| reached.undone);
+    Facts {
+        policy: world.policy,
+        leader: world.leader,
+        now: world.now,
+        members,
+        owners,
+        beside: world.beside,
+        kinds: world.kinds,
+        update: world.update,
+        published: world.published,
+        created: revision.created,
+        restarted,
+        pace: Pace {
+            max_unavailable: settings.max_unavailable.of(members.len()),
+            min_ready: span(settings.min_ready()),
+            deadline: span(settings.progress_deadline()),
+            again: world.again,
+        },
+        per_namespace: settings.max_unavailable_per_namespace.as_ref(),
+        can_fail: is_going(&revision.record, restarted) && revision.record.progress.halted.is_none(),
+        // All that was updated goes back.
+        held: if is_undone { BTreeSet::new() } else { revision.record.progress.held() },
+        is_in_scope,
+        evictions: world.evictions,
+        stuck: world.stuck,
+        way: world.way,
+    }
+}
+
+/// Whether the command of the time `asked` has not been followed, if `seen` is the last one that was. A command that an edit puts
+/// back to an earlier time is none.
+fn is_new(asked: Timestamp, seen: Option<Timestamp>, now: Timestamp) -> bool {
+    seen.is_none_or(|seen| asked > seen || seen > now && asked != seen)
+}

@@ -1,0 +1,253 @@
+//! Evicts the pods that have the content of a policy, at the pace of a rollout.
+
+use super::pods::{Reader, Reading};
+use super::{Fate, Line};
+use crate::api::code::Code;
+use crate::cli::output::remark;
+use crate::cli::signals::Signals;
+use crate::cluster::client::{CallError, call, chain};
+use crate::roller::act;
+use crate::rollout::Member;
+use crate::rollout::pace::{Answer, Done, Failure, Left, Next};
+use crate::rollout::removal::{Removal, Seen, Step};
+use crate::timing::Timing;
+use crate::update;
+use crate::workload::ObjectRef;
+use anyhow::Result;
+use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The most evictions that run at the same time, as in a rollout.
+const AT_ONCE: usize = 8;
+/// The shortest rest between two looks.
+const REST: Duration = Duration::from_secs(1);
+/// The rest after a look, as a multiple of the time that its lists took, so that they load no server.
+const RESTS: u32 = 3;
+
+/// The eviction of the pods that had the content at the first look.
+pub(super) struct Evicting<'a> {
+    reader: Reader<'a>,
+    removal: Removal,
+    /// What the first look has shown.
+    first: Reading,
+    /// The minor version of the server, if it is known.
+    minor: Option<u32>,
+    /// How far the server's clock is ahead of ours.
+    ahead: SignedDuration,
+    /// The UIDs of the evicted pods.
+    evicted: BTreeSet<Arc<str>>,
+    told: Told,
+}
+
+/// What the user was told.
+struct Told {
+    waits: String,
+    /// When a pod was last evicted, or something was told.
+    at: Instant,
+}
+
+/// Why nothing more is evicted.
+enum Ended {
+    Done,
+    Failed(Failure),
+    Because(String),
+}
+
+impl<'a> Evicting<'a> {
+    pub(super) fn new(
+        reader: Reader<'a>,
+        removal: Removal,
+        first: Reading,
+        minor: Option<u32>,
+        ahead: SignedDuration,
+    ) -> Self {
+        let told = Told { waits: String::new(), at: Instant::now() };
+        Self { reader, removal, first, minor, ahead, evicted: BTreeSet::new(), told }
+    }
+
+    /// What would be done.
+    pub(super) fn would(&self) -> Vec<Line> {
+        let evicted = self.first.carrying().map(|(pod, _)| line(pod, Fate::WouldEvict, None, String::new()));
+        self.with_left(evicted.collect())
+    }
+
+    /// Evicts the pods, until none is left, one has failed, or the user ends it. Returns what became of each.
+    ///
+    /// # Errors
+    /// If signals cannot be received.
+    pub(super) async fn run(mut self) -> Result<Vec<Line>> {
+        let mut signals = Signals::new()?;
+        self.reader.narrow(&self.first);
+        self.removal.begin(&self.first.members);
+        let mut last = self.first.clone();
+        let ended = loop {
+            let begun = Instant::now();
+            let read = tokio::select! {
+                read = self.reader.read() => read,
+                () = signals.next() => break interrupted(),
+            };
+            match read {
+                Ok(reading) => {
+                    let step = self.look(&reading);
+                    match step {
+                        Step::Done => break Ended::Done,
+                        Step::Failed(failure) => break Ended::Failed(failure),
+                        Step::Refused(why) => break Ended::Because(why),
+                        Step::GoOn { evict, waits } => self.go_on(evict, &waits, &reading).await,
+                    }
+                    last = reading;
+                }
+                Err(error) if is_missing_right(&error) => break Ended::Because(chain(&*error)),
+                Err(error) => self.tell(&format!("{}; trying again", chain(&*error))),
+            }
+            tokio::select! {
+                () = tokio::time::sleep((begun.elapsed() * RESTS).max(REST)) => {}
+                () = signals.next() => break interrupted(),
+            }
+        };
+        let mut lines = self.lines(&last);
+        match ended {
+            Ended::Done => {}
+            Ended::Because(why) => remark(format_args!("nothing more is evicted: {why}")),
+            Ended::Failed(Failure { object, code, message }) => {
+                remark(format_args!(
+                    "nothing more is evicted: {}/{}: {code}: {message}",
+                    object.namespace, object.name
+                ));
+                lines.retain(|line| (&line.namespace, &line.name) != (&object.namespace, &object.name));
+                lines.push(line(&object, Fate::Failed, Some(code), message));
+            }
+        }
+        Ok(self.with_left(lines))
+    }
+
+    /// The time by the server's clock.
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + self.ahead
+    }
+
+    fn look(&mut self, reading: &Reading) -> Step {
+        let again = SignedDuration::try_from(Timing::documented().rollout.again).unwrap_or_default();
+        let Reading { members, owners, beside, .. } = reading;
+        let now = self.now();
+        self.removal.look(&Seen { now, again, members, owners, beside })
+    }
+
+    /// Evicts what is next. Says what holds it up, if that lasts.
+    async fn go_on(&mut self, evict: Vec<Next>, waits: &[String], reading: &Reading) {
+        if evict.is_empty() {
+            return self.tell(&waits.join("; "));
+        }
+        let known = evict.into_iter().filter_map(|next| Some((reading.members.get(&next.object)?, next)));
+        let answers = known.map(|(member, next)| self.evict(member, next));
+        let answers: Vec<_> = futures::stream::iter(answers).buffer_unordered(AT_ONCE).collect().await;
+        let now = self.now();
+        for (next, member, answer) in answers {
+            if answer == Answer::Done(Done::Evicted) {
+                self.evicted.insert(next.uid.clone());
+                let (done, all) = (self.evicted.len(), self.first.carrying().count());
+                remark(format_args!("{}/{}: evicted, {done} of {all}", next.object.namespace, next.object.name));
+                self.told = Told { waits: String::new(), at: Instant::now() };
+            }
+            self.removal.answered(&next, member, answer, now);
+        }
+    }
+
+    /// Tells the user `what`, if nothing else has happened for a while.
+    fn tell(&mut self, what: &str) {
+        if !what.is_empty() && what != self.told.waits && self.told.at.elapsed() >= Timing::documented().rollout.again {
+            remark(what);
+            self.told = Told { waits: what.to_owned(), at: Instant::now() };
+        }
+    }
+
+    /// Evicts one pod, as it is now.
+    async fn evict<'m>(&self, member: &'m Member, next: Next) -> (Next, &'m Member, Answer) {
+        let answer = self.attempt(member, &next.object).await;
+        let left = |message| Answer::Left(member.version, Left { code: Code::ResultInvalid, message });
+        (next, member, answer.unwrap_or_else(left))
+    }
+
+    /// # Errors
+    /// What the server says, if it rejects the request itself.
+    async fn attempt(&self, member: &Member, object: &ObjectRef) -> Result<Answer, String> {
+        let api = self.reader.pods(Some(&object.namespace));
+        let stored = match call(api.get_opt(&object.name)).await {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Ok(Answer::NotNeeded(None)),
+            Err(error) => return act::refused(&error, "get", "pods"),
+        };
+        let (pod, version) = (self.reader.pod(&stored), stored.version());
+        if pod.uid() != &*member.uid || pod.is_terminating() {
+            return Ok(Answer::NotNeeded(None));
+        }
+        if !super::is_marked(&pod, self.reader.policy) {
+            return Ok(Answer::NotNeeded(Some(version)));
+        }
+        match update::untouchable(&pod) {
+            Some(left) => Ok(Answer::Left(version, Left { code: left.cause.code(), message: left.message })),
+            None => act::evict(&api, &pod, version, self.minor).await,
+        }
+    }
+
+    /// What became of each pod that was to be evicted. `last` is what was read at the end.
+    fn lines(&self, last: &Reading) -> Vec<Line> {
+        let memory = self.removal.memory();
+        let of = |pod: &ObjectRef, member: &Member| {
+            if self.evicted.contains(&member.uid) {
+                return line(pod, Fate::Evicted, None, String::new());
+            }
+            // It was to be evicted at the first look, and is to stay now.
+            if let Some((_, code, why)) = last.left.iter().find(|(object, ..)| object == pod) {
+                return line(pod, Fate::Left, Some(*code), why.clone());
+            }
+            if last.follow.contains(pod) {
+                let why = "the pod template of its workload has it now, which the pod follows".to_owned();
+                return line(pod, Fate::Left, Some(Code::ContentOfOwner), why);
+            }
+            if last.members.get(pod).is_none_or(|now| now.uid != member.uid) {
+                return line(pod, Fate::Removed, None, "it has been deleted".to_owned());
+            }
+            if let Some((_, left)) = memory.left().find(|(object, _)| *object == pod) {
+                return line(pod, Fate::Left, Some(left.code), left.message.clone());
+            }
+            match memory.waits().find(|(object, ..)| *object == pod) {
+                Some((_, since, code, why)) => {
+                    line(pod, Fate::Left, Some(code), format!("{why}; it waits since {since:.0}"))
+                }
+                None => line(pod, Fate::Left, None, "it has not been evicted".to_owned()),
+            }
+        };
+        self.first.carrying().map(|(pod, member)| of(pod, member)).collect()
+    }
+
+    /// `lines` and the pods that were never to be evicted.
+    fn with_left(&self, mut lines: Vec<Line>) -> Vec<Line> {
+        let left = self.first.left.iter();
+        lines.extend(left.map(|(pod, code, why)| line(pod, Fate::Left, Some(*code), why.clone())));
+        lines.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        lines
+    }
+}
+
+fn interrupted() -> Ended {
+    Ended::Because("it was interrupted; give the command again to go on".to_owned())
+}
+
+fn is_missing_right(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<CallError>().is_some_and(CallError::is_missing_right)
+}
+
+fn line(pod: &ObjectRef, result: Fate, code: Option<Code>, why: String) -> Line {
+    Line {
+        namespace: pod.namespace.clone(),
+        kind: "Pod".to_owned(),
+        name: pod.name.clone(),
+        result,
+        code: code.map(|code| code.to_string()),
+        why,
+    }
+}

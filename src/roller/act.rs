@@ -1,0 +1,296 @@
+//! Brings one workload up to date: by a patch of its pod template, by a patch of the running pod, or by an eviction.
+//!
+//! Each write is guarded: a patch applies only to the version that was read, and an eviction only to the same pod. So nothing is
+//! done twice, whichever leader does it.
+
+use crate::api::code::Code;
+use crate::api::v1alpha1::PodUpdate;
+use crate::cluster::answer::{self, CallError, Rejection};
+use crate::cluster::api::Api;
+use crate::cluster::client::call;
+use crate::cluster::object::Object;
+use crate::engine::trial::{self, Strictness};
+use crate::operator::Operator;
+use crate::policy::Policy;
+use crate::revision::Revision;
+use crate::rollout::pace::{Answer, Done, Left};
+use crate::update::{self, Asked, NextAction, RESTARTED};
+use crate::workload::{ObjectRef, Workload};
+use crate::workloads::census;
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tracing::info;
+
+/// The first minor version of Kubernetes that serves `pods/resize` without a feature gate.
+pub const RESIZE: u32 = 33;
+/// The first minor version of Kubernetes that serves evictions as policy/v1.
+const EVICTION_V1: u32 = 22;
+
+/// What the rollout has planned for one workload.
+pub struct Planned<'a> {
+    pub object: &'a ObjectRef,
+    /// The policy. The workload as it is read decides which content of it counts.
+    pub policy: &'a Arc<Policy>,
+    /// How pods are brought up to date.
+    pub pod_update: PodUpdate,
+    /// The last restart of the policy that counts.
+    pub restarted: Option<Timestamp>,
+    /// Whether the pod may be evicted.
+    pub may_evict: bool,
+}
+
+/// Brings the workload of `planned` up to date.
+///
+/// # Guarantees
+/// The workload is read first, and judged as it is now. Without `may_evict` there is no eviction: the result is
+/// [`Answer::NeedsEviction`] then.
+///
+/// # Errors
+/// What the server says, if it rejects the change itself.
+pub async fn update(operator: &Operator, from: &[Arc<Revision>], planned: &Planned<'_>) -> Result<Answer, String> {
+    // After a resize, what is left is one patch.
+    let mut resized = 0;
+    for _ in 0..2 {
+        match attempt(operator, from, planned).await? {
+            Attempt::Answered(answer) => return Ok(answer),
+            Attempt::Resized(version) => resized = version,
+        }
+    }
+    Ok(Answer::Done(Done::Patched(resized)))
+}
+
+/// The result of one write.
+enum Attempt {
+    Answered(Answer),
+    /// The resources of the running pod are those of the revision, in that version. The rest is not yet.
+    Resized(u64),
+}
+
+async fn attempt(operator: &Operator, from: &[Arc<Revision>], planned: &Planned<'_>) -> Result<Attempt, String> {
+    let Planned { object, policy, .. } = *planned;
+    let not_needed = |version: Option<u64>| Ok(Attempt::Answered(Answer::NotNeeded(version)));
+    let Some(resource) = operator.resource(&object.kind) else { return not_needed(None) };
+    let api = Api::<Object>::namespaced_with(operator.client.clone(), &object.namespace, &resource);
+    let stored = match call(api.get_opt(&object.name)).await {
+        Ok(Some(stored)) => stored,
+        Ok(None) => return not_needed(None),
+        Err(error) => return refused(&error, "get", &resource.plural).map(Attempt::Answered),
+    };
+    let namespace = match operator.namespaces.read(&operator.client, &object.namespace).await {
+        Ok(namespace) => namespace,
+        Err(error) => return refused(&error, "get", "namespaces").map(Attempt::Answered),
+    };
+    let workload = Workload::new(&object.kind, stored.value()).within(namespace);
+    let policy = policy.at(&workload);
+    let (policies, site) = (operator.snapshot().policies, operator.site());
+    if !census::is_matched(&workload, &policy.name, &policies, &site) || !stored.is_initialized() {
+        return not_needed(Some(stored.version()));
+    }
+    let asked = Asked {
+        restarted: planned.restarted,
+        pod_update: planned.pod_update,
+        can_resize: operator.capabilities().known_minor().is_none_or(|minor| minor >= RESIZE),
+        // The planner leaves the pods of those.
+        carrier: None,
+    };
+    let from = from.iter().map(AsRef::as_ref);
+    let at = At { operator, api: &api, resource: &resource, planned, workload: &workload, version: stored.version() };
+    let answer = match update::next_action(&workload, from, policy, &policies, &site, &asked) {
+        NextAction::UpToDate => return not_needed(Some(at.version)),
+        NextAction::Leave(left) => Ok(at.left(left.cause.code(), left.message)),
+        NextAction::PatchTemplate(patch) => at.patch(patch).await,
+        NextAction::RestartTemplate => at.restart().await,
+        NextAction::InPlace { patch, resize } => return at.in_place(patch, resize).await,
+        NextAction::Evict { why } => at.evict(why).await,
+    };
+    answer.map(Attempt::Answered)
+}
+
+/// The operation of a JSON Patch that sets the annotation `key` of the object or template at `pointer`. `metadata` is its metadata.
+pub fn annotate(pointer: &str, metadata: &Value, key: &str, value: &str) -> Value {
+    if metadata["annotations"].is_object() {
+        let key = key.replace('~', "~0").replace('/', "~1");
+        return json!({ "op": "add", "path": format!("{pointer}/metadata/annotations/{key}"), "value": value });
+    }
+    json!({ "op": "add", "path": format!("{pointer}/metadata/annotations"), "value": { key: value } })
+}
+
+/// The workload of an attempt.
+struct At<'a> {
+    operator: &'a Operator,
+    api: &'a Api<Object>,
+    resource: &'a ApiResource,
+    planned: &'a Planned<'a>,
+    workload: &'a Workload,
+    /// Its version.
+    version: u64,
+}
+
+impl At<'_> {
+    /// Has the controller of the workload make all its pods anew, as `kubectl rollout restart` does.
+    async fn restart(&self) -> Result<Answer, String> {
+        let metadata = self.workload.pod().map(|pod| &pod["metadata"]).unwrap_or(&Value::Null);
+        let now = Timestamp::now().to_string();
+        let patch = json!([
+            { "op": "test", "path": "/metadata/uid", "value": self.workload.uid() },
+            { "op": "test", "path": "/metadata/resourceVersion", "value": self.workload.resource_version() },
+            annotate(&self.workload.pod_pointer(), metadata, RESTARTED, &now),
+        ]);
+        self.patch(serde_json::from_value(patch).expect("the shape is fixed")).await
+    }
+
+    /// Changes the running pod: first the resources, which do not restart a container, then all else together with the marker. If
+    /// the process ends between the two, the next leader finds the resources as they should be.
+    async fn in_place(&self, patch: json_patch::Patch, resize: Option<Value>) -> Result<Attempt, String> {
+        let (answer, subresource) = match resize.clone() {
+            Some(resize) => (self.send_resize(resize).await, "/resize"),
+            None => (self.send(patch.clone()).await, ""),
+        };
+        let rejection = answer.as_ref().err().filter(|error| !is_stale(error)).and_then(CallError::rejection);
+        let answer = match (rejection, self.written(answer, subresource)) {
+            (None, Ok(Answer::Done(Done::Patched(version)))) if resize.is_some() => {
+                return Ok(Attempt::Resized(version));
+            }
+            // The old pod counts until it is gone. So a pod with the new content needs just as much as a pod that grows to it.
+            (Some(Rejection::Quota), Err(message)) => Ok(self.left(Code::QuotaExceeded, message)),
+            (Some(rejection), Err(why)) => {
+                let replacement = update::replacement(self.workload, &patch, resize.as_ref());
+                match self.try_create(&replacement, resize.is_some(), rejection).await {
+                    Ok(()) => self.evict(why).await,
+                    Err(Answer::Left(version, left)) => {
+                        let message = format!("{why}; {}", left.message);
+                        Ok(Answer::Left(version, Left { message, ..left }))
+                    }
+                    Err(answer) => Ok(answer),
+                }
+            }
+            (_, answer) => answer,
+        };
+        answer.map(Attempt::Answered)
+    }
+
+    /// Tries by dry run whether the server accepts the `replacement` of a pod, whose change in place met that `rejection`.
+    ///
+    /// # Errors
+    /// What to do instead of an eviction.
+    async fn try_create(&self, replacement: &Value, is_resize: bool, rejection: Rejection) -> Result<(), Answer> {
+        let (client, namespace) = (&self.operator.client, &self.planned.object.namespace);
+        let tried = trial::create(client, self.resource, namespace, replacement, Strictness::Lenient).await;
+        let Err(error) = tried else { return Ok(()) };
+        let left = |code: Code| Err(self.left(code, format!("a new pod would be refused, too: {error}")));
+        match error.rejection() {
+            Some(_) if answer::is_without_dry_run(&error.to_string()) && rejection == Rejection::Rules => Ok(()),
+            Some(_) if answer::is_without_dry_run(&error.to_string()) => {
+                let message = "without dry runs it is unknown whether a new pod would be accepted";
+                Err(self.left(Code::AdmissionDenied, message.to_owned()))
+            }
+            // The rules for a running pod say nothing of a new one. Other admission may judge both alike.
+            Some(Rejection::MissingRight) if rejection == Rejection::Rules => Ok(()),
+            Some(Rejection::MissingRight) => {
+                let message = "without the right to create pods it is unknown whether a new pod would be accepted";
+                Err(self.left(Code::AdmissionDenied, message.to_owned()))
+            }
+            // A quota is asked last, and the tried pod is one more than its controller keeps.
+            Some(Rejection::Quota) if !is_resize => Ok(()),
+            Some(Rejection::Quota) => left(Code::QuotaExceeded),
+            Some(Rejection::Admission) => left(Code::AdmissionDenied),
+            Some(Rejection::Rules) => left(Code::ResultInvalid),
+            None => Err(Answer::Failed(format!("cannot try the create of a pod: {error}"))),
+        }
+    }
+
+    fn left(&self, code: Code, message: String) -> Answer {
+        Answer::Left(self.version, Left { code, message })
+    }
+
+    async fn patch(&self, patch: json_patch::Patch) -> Result<Answer, String> {
+        self.written(self.send(patch).await, "")
+    }
+
+    async fn send(&self, patch: json_patch::Patch) -> Result<Object, CallError> {
+        let patch = Patch::<()>::Json(patch);
+        call(self.api.patch(&self.planned.object.name, &PatchParams::default(), &patch)).await
+    }
+
+    async fn send_resize(&self, resize: Value) -> Result<Object, CallError> {
+        let (name, patch) = (&self.planned.object.name, Patch::Strategic(resize));
+        call(self.api.patch_subresource("resize", name, &PatchParams::default(), &patch)).await
+    }
+
+    /// What the answer to a patch of the workload, or of its `subresource`, means.
+    ///
+    /// # Errors
+    /// As of [`refused`].
+    fn written(&self, answer: Result<Object, CallError>, subresource: &str) -> Result<Answer, String> {
+        let ObjectRef { kind, namespace, name } = self.planned.object;
+        match answer {
+            Ok(stored) => {
+                info!(resource = kind.resource, namespace, name, "Updated");
+                Ok(Answer::Done(Done::Patched(stored.version())))
+            }
+            Err(error) if is_stale(&error) => Ok(Answer::Changed(self.version)),
+            Err(error) => refused(&error, "patch", &format!("{}{subresource}", kind.resource)),
+        }
+    }
+
+    /// Evicts the pod, because of `why`.
+    async fn evict(&self, why: String) -> Result<Answer, String> {
+        if !self.planned.may_evict {
+            return Ok(Answer::NeedsEviction(self.version, why));
+        }
+        let answer = evict(self.api, self.workload, self.version, self.operator.capabilities().known_minor()).await;
+        if let Ok(Answer::Done(_)) = answer {
+            let ObjectRef { namespace, name, .. } = self.planned.object;
+            info!(namespace, pod = name, why, "Evicted");
+        }
+        answer
+    }
+}
+
+/// Evicts `pod` by the Eviction API, so that PodDisruptionBudgets hold: only in the version that was read. `minor` is that of the
+/// server, if it is known.
+///
+/// # Errors
+/// As of [`refused`].
+pub async fn evict(api: &Api<Object>, pod: &Workload, version: u64, minor: Option<u32>) -> Result<Answer, String> {
+    let is_old = minor.is_some_and(|minor| minor < EVICTION_V1);
+    let metadata = &pod.body["metadata"];
+    let eviction = json!({
+        "apiVersion": if is_old { "policy/v1beta1" } else { "policy/v1" },
+        "kind": "Eviction",
+        "metadata": { "name": pod.name(), "namespace": pod.namespace() },
+        "deleteOptions": { "preconditions": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] } },
+    });
+    let parameters = PostParams::default();
+    match call(api.create_subresource::<_, Value>("eviction", pod.name(), &parameters, &eviction)).await {
+        Ok(_) => Ok(Answer::Done(Done::Evicted)),
+        Err(error) if error.code() == 404 => Ok(Answer::NotNeeded(None)),
+        Err(error) if error.code() == 409 => Ok(Answer::Changed(version)),
+        Err(error) => match error.budget() {
+            Some(words) => Ok(Answer::Blocked(words)),
+            None => refused(&error, "create", "pods/eviction"),
+        },
+    }
+}
+
+/// Whether the guard of a patch does not hold any more.
+fn is_stale(error: &CallError) -> bool {
+    error.code() == 409 || error.is_failed_test()
+}
+
+/// What an error of the server means for the rollout.
+///
+/// # Errors
+/// The message, if the server rejects the request itself.
+pub fn refused(error: &CallError, verb: &str, resource: &str) -> Result<Answer, String> {
+    let message = format!("cannot {verb} {resource}: {error}");
+    match error.rejection() {
+        _ if error.code() == 404 => Ok(Answer::NotNeeded(None)),
+        Some(Rejection::MissingRight) => Ok(Answer::Refused(message)),
+        Some(Rejection::Quota | Rejection::Admission | Rejection::Rules) => Err(message),
+        None => Ok(Answer::Failed(message)),
+    }
+}

@@ -1,0 +1,193 @@
+//! The writes that a look at a rollout asks for. They run beside the loop, one task per policy at a time.
+
+use super::act::{self, Planned};
+use super::keep::{Keeper, Kept};
+use crate::api::code::Code;
+use crate::api::v1alpha1::{PodUpdate, RollingUpdate};
+use crate::cluster::client::CallError;
+use crate::cluster::events::{EventReason, Subject};
+use crate::metrics::RolloutWrite;
+use crate::policy::Policy;
+use crate::revision::{Content, Revision};
+use crate::rollout::pace::{Answer, Done, Left, Next, STALE};
+use crate::rollout::record::{Commands, Progress};
+use crate::rollout::{Action, Foreign, Member, Record, Stored, Told, stored};
+use crate::survival::survive;
+use crate::workloads::Workloads;
+use futures::StreamExt;
+use jiff::Timestamp;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// The most writes for one policy that run at the same time.
+const WRITES: usize = 8;
+
+/// What is to be written for one policy.
+pub(super) enum Task {
+    /// Store the content of the policy as its latest revision, after these.
+    Begin(Commands, Vec<Stored>),
+    /// Store the content of an earlier revision again, with that number.
+    Restore(Box<Content>, i64),
+    /// Delete the revisions of these names and UIDs.
+    Prune(Vec<(String, String)>),
+    /// Write a record, and then tell users.
+    Record(Box<Stored>, Box<Record>, Vec<Told>),
+    /// Bring workloads up to date.
+    /// That was decided at the last time.
+    Update(Vec<(Next, Member)>, Vec<Arc<Revision>>, (PodUpdate, Option<Timestamp>, Timestamp)),
+}
+
+/// What became of a write.
+pub(super) enum Happened {
+    Recorded(Result<Kept, CallError>),
+    Kept(Result<Kept, CallError>),
+    Answered(Box<(Next, Member, Answer)>),
+    /// Whether we have the rights to read revisions.
+    MayKeep(bool),
+}
+
+impl Happened {
+    /// When it was announced that a pod would be evicted, if it was not. What another leader has announced is tried more than once, and
+    /// counted once.
+    pub(super) fn unused_eviction(&self) -> Option<Timestamp> {
+        match self {
+            Self::Answered(answered) => {
+                let (next, _, answer) = &**answered;
+                next.announced.filter(|_| next.may_evict && !next.is_foreign && answer.is_no_eviction())
+            }
+            Self::Recorded(_) | Self::Kept(_) | Self::MayKeep(_) => None,
+        }
+    }
+}
+
+impl Task {
+    /// The task of `actions`. `updates` are the workloads among them, with what is known of each. `hash` is that of the latest of
+    /// `revisions`.
+    pub(super) fn of(
+        actions: Vec<Action>,
+        updates: Vec<(Next, Member)>,
+        revisions: &[Stored],
+        hash: &str,
+        (settings, restarted): (&RollingUpdate, Option<Timestamp>),
+    ) -> Option<Self> {
+        let (mut record, mut told) = (None, Vec::new());
+        for action in actions {
+            match action {
+                Action::Record(of, wanted) if of == hash => record = Some(wanted),
+                Action::Tell(news) => told.push(news),
+                Action::Record(..) | Action::Update(_) => {}
+            }
+        }
+        if let Some(record) = record {
+            let stored = stored::with_hash(revisions, hash)?;
+            return Some(Self::Record(Box::new(stored.clone()), record, told));
+        }
+        let from = revisions.iter().rev().map(|stored| stored.revision.clone()).collect();
+        (!updates.is_empty()).then(|| Self::Update(updates, from, (settings.pod_update, restarted, Timestamp::now())))
+    }
+
+    /// How many evictions it announces.
+    pub(super) fn evictions(&self) -> usize {
+        let Self::Record(before, record, _) = self else { return 0 };
+        let count = |progress: &Progress| progress.evictions_since(i64::MIN);
+        count(&record.progress).saturating_sub(count(&before.record.progress))
+    }
+
+    /// Does it for `policy`. `foreign` is what has the name of a revision and is none.
+    pub(super) async fn run(
+        self,
+        workloads: &Workloads,
+        keeper: &Keeper,
+        policy: &Arc<Policy>,
+        foreign: &[Foreign],
+    ) -> Vec<Happened> {
+        match self {
+            Self::Begin(commands, known) => {
+                vec![Happened::Kept(keeper.begin(policy, commands, &known, foreign).await)]
+            }
+            Self::Restore(content, number) => {
+                let now = Timestamp::now();
+                let progress = Progress { begun: Some(now), ended: Some(now), ..Progress::default() };
+                let record = Record { complete: Some(now), progress, ..Record::default() };
+                vec![Happened::Kept(keeper.create(policy, &content, number, &record, foreign).await)]
+            }
+            Self::Prune(old) => {
+                for (name, uid) in old {
+                    // One revision too many stops no rollout.
+                    if let Err(error) = keeper.delete(&name, &uid).await {
+                        warn!(policy = policy.name, name, %error, "Cannot delete an old revision");
+                    }
+                }
+                vec![Happened::Kept(Ok(None))]
+            }
+            Self::Record(stored, record, told) => {
+                let result = keeper.record(&stored, &record).await;
+                if matches!(result, Ok(Some(_))) {
+                    told.into_iter().for_each(|news| tell(workloads, policy, news));
+                }
+                vec![Happened::Recorded(result)]
+            }
+            Self::Update(updates, from, (pod_update, restarted, made)) => {
+                let acts = updates
+                    .into_iter()
+                    .map(|(next, member)| act(workloads, policy, &from, (pod_update, restarted, made), (next, member)));
+                futures::stream::iter(acts).buffer_unordered(WRITES).collect().await
+            }
+        }
+    }
+}
+
+/// Tells users.
+fn tell(workloads: &Workloads, policy: &Policy, news: Told) {
+    let subject = Subject::policy(&policy.name, &policy.uid);
+    match news {
+        Told::Halted(message) => {
+            warn!(policy = policy.name, message, "The rollout is halted");
+            workloads.recorder.tell(subject, EventReason::RolloutHalted, Code::Halted, &message);
+        }
+        Told::Complete(message) => {
+            info!(policy = policy.name, message, "The rollout is complete");
+            workloads.recorder.tell(subject, EventReason::RolloutComplete, Code::Complete, &message);
+        }
+    }
+}
+
+/// Brings one workload up to date. A panic costs only this workload, until it changes.
+async fn act(
+    workloads: &Workloads,
+    policy: &Arc<Policy>,
+    from: &[Arc<Revision>],
+    (pod_update, restarted, made): (PodUpdate, Option<Timestamp>, Timestamp),
+    (next, member): (Next, Member),
+) -> Happened {
+    let operator = &workloads.operator;
+    // A process that was frozen does nothing that it decided before. Another leader may have decided otherwise since.
+    if Timestamp::now().duration_since(made) > STALE / 2 {
+        return Happened::Answered(Box::new((next, member, Answer::Changed(0))));
+    }
+    let planned = Planned { object: &next.object, policy, pod_update, restarted, may_evict: next.may_evict };
+    let update = act::update(operator, from, &planned);
+    let left = |code: Code, message: String| Answer::Left(member.version, Left { code, message });
+    let answer = match survive(&operator.metrics, "updating a workload", update).await {
+        Some(Ok(answer)) => answer,
+        Some(Err(message)) => left(Code::ResultInvalid, message),
+        None => left(Code::Panicked, "the operator panicked over it, which is a defect of the operator's".to_owned()),
+    };
+    match &answer {
+        Answer::Done(done) => {
+            let write = match done {
+                Done::Evicted => RolloutWrite::Eviction,
+                Done::Patched(_) if next.object.kind.is_pod() => RolloutWrite::InPlace,
+                Done::Patched(_) => RolloutWrite::Template,
+            };
+            operator.metrics.rolled_out(&policy.name, write);
+        }
+        Answer::Left(_, left) => {
+            info!(policy = policy.name, resource = next.object.kind.resource, namespace = next.object.namespace,
+                name = next.object.name, code = %left.code, message = left.message, "Left as it is");
+        }
+        Answer::Failed(error) => warn!(policy = policy.name, error, "Cannot update a workload; trying again"),
+        _ => {}
+    }
+    Happened::Answered(Box::new((next, member, answer)))
+}

@@ -1,0 +1,9 @@
+//! A model of small clusters, in which a model checker tries the rollouts of the core in every order.
+
+pub mod cluster;
+pub mod leader;
+pub mod model;
+pub mod scenes;
+
+#[cfg(test)]
+mod tests;
