@@ -237,7 +237,7 @@ impl Roller<'_> {
         if !policy.kinds.iter().any(|kind| kind.is_pod()) {
             return Ok(Arc::default());
         }
-        self.owners.owners(Instant::now(), &self.workloads.operator.timing.watch)
+        self.owners.owners(&policy.name, Instant::now(), &self.workloads.operator.timing.watch)
     }
 
     /// Records what became of the writes for `policy`.

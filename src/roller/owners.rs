@@ -84,42 +84,65 @@ impl Seen {
     }
 }
 
-/// The watches of the controllers, for one set of policies.
+/// The watches of the controllers. Those for an earlier set of policies go on until those for the newest have read all: an edit of
+/// one policy makes no other one wait.
 #[derive(Default)]
 pub struct Watched {
-    seen: Arc<Mutex<Seen>>,
-    /// The editions of the policies, and of the Namespaces if a policy reads them, for which controllers are matched.
-    policies: Vec<u64>,
-    namespaces: Option<u64>,
+    newest: Watches,
+    earlier: Option<Watches>,
     changes: Arc<Notify>,
+}
+
+/// The watches for one set of policies.
+#[derive(Default)]
+struct Watches {
+    seen: Arc<Mutex<Seen>>,
+    /// The policies for which controllers are matched.
+    matched: BTreeMap<String, Edition>,
     tasks: JoinSet<()>,
+}
+
+/// The edition of a policy, and that of the Namespaces if it reads them: labels decide what it matches.
+type Edition = (u64, Option<u64>);
+
+impl Watches {
+    fn are_whole(&self) -> bool {
+        lock(&self.seen).whole.len() == MAKERS.len()
+    }
 }
 
 impl Watched {
     /// Watches for those of `policies` that roll and target pods; begins anew if they have changed.
     pub fn follow(&mut self, operator: &Arc<Operator>, snapshot: &Snapshot) {
-        let (stored, policies) = (&snapshot.stored, &snapshot.policies);
-        let rolling = policies.iter().filter(|policy| rolls(policy) && policy.kinds.iter().any(|kind| kind.is_pod()));
+        if self.newest.are_whole() {
+            self.earlier = None;
+        }
+        let policies = snapshot.policies.iter();
+        let rolling = policies.filter(|policy| rolls(policy) && policy.kinds.iter().any(|kind| kind.is_pod()));
         let rolling: Vec<Arc<Policy>> = rolling.cloned().collect();
-        let editions = rolling.iter().filter_map(|policy| Some(stored.get(&policy.name)?.edition)).collect();
-        // Labels decide which policies match.
-        let reads = rolling.iter().any(|policy| policy.reads_namespaces());
-        let namespaces = operator.namespaces.edition().filter(|_| reads);
-        if (&editions, namespaces) == (&self.policies, self.namespaces) {
+        let namespaces = operator.namespaces.edition();
+        let matched = rolling.iter().filter_map(|policy| {
+            let edition = snapshot.stored.get(&policy.name)?.edition;
+            Some((policy.name.clone(), (edition, namespaces.filter(|_| policy.reads_namespaces()))))
+        });
+        let matched = matched.collect();
+        if matched == self.newest.matched {
             return;
         }
-        (self.policies, self.namespaces) = (editions, namespaces);
-        self.tasks.abort_all();
-        self.seen = Arc::default();
+        let newest = std::mem::replace(&mut self.newest, Watches { matched, ..Watches::default() });
+        if newest.are_whole() {
+            self.earlier = Some(newest);
+        }
         if rolling.is_empty() {
+            self.earlier = None;
             return;
         }
         let policies = Arc::new(Policies::new(rolling));
         for (group, kind, plural) in MAKERS {
             let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-            let (operator, policies, seen) = (operator.clone(), policies.clone(), self.seen.clone());
+            let (operator, policies, seen) = (operator.clone(), policies.clone(), self.newest.seen.clone());
             let changes = self.changes.clone();
-            self.tasks.spawn(async move {
+            self.newest.tasks.spawn(async move {
                 let begin = || follow(&operator, &resource, kind, &policies, (&seen, &changes));
                 operator.persist("watching the makers of pods", begin).await;
             });
@@ -131,19 +154,18 @@ impl Watched {
         self.changes.clone()
     }
 
-    /// What the watches have shown until `now`.
+    /// What the watches have shown until `now` of the makers that the `policy` matches.
     ///
     /// # Errors
     /// What is missing still, or for good.
-    pub fn owners(&self, now: Instant, timing: &timing::Watch) -> Result<Arc<Owners>, Unknown> {
-        let seen = lock(&self.seen);
-        if let Some(message) = seen.missing_right(now, timing) {
+    pub fn owners(&self, policy: &str, now: Instant, timing: &timing::Watch) -> Result<Arc<Owners>, Unknown> {
+        if let Some(message) = lock(&self.newest.seen).missing_right(now, timing) {
             return Err(Unknown::Forbidden(message.to_owned()));
         }
-        if !self.policies.is_empty() && seen.whole.len() < MAKERS.len() {
-            return Err(Unknown::Reading);
-        }
-        Ok(seen.owners.clone())
+        let edition = self.newest.matched.get(policy);
+        let are_known = |watches: &&Watches| watches.are_whole() && watches.matched.get(policy) == edition;
+        let known = [Some(&self.newest), self.earlier.as_ref()].into_iter().flatten().find(are_known);
+        known.map(|watches| lock(&watches.seen).owners.clone()).ok_or(Unknown::Reading)
     }
 }
 
@@ -283,22 +305,27 @@ mod tests {
 
     /// The watches for a policy, before any list has been read.
     fn watched() -> Watched {
-        Watched { policies: vec![1], ..Watched::default() }
+        let newest = Watches { matched: [("p".to_owned(), (1, None))].into(), ..Watches::default() };
+        Watched { newest, ..Watched::default() }
     }
 
     /// The same, after the lists of all makers.
     fn read() -> Watched {
         let watched = watched();
-        for (_, kind, _) in MAKERS {
-            lock(&watched.seen).list_ended(kind);
-        }
+        read_all(&watched.newest);
         watched
+    }
+
+    fn read_all(watches: &Watches) {
+        for (_, kind, _) in MAKERS {
+            lock(&watches.seen).list_ended(kind);
+        }
     }
 
     fn refuse(watched: &Watched, now: Instant) {
         let status = Status::failure("it is forbidden", "Forbidden").with_code(403);
         let refusal = watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status)));
-        lock(&watched.seen).note_refused("ReplicaSet", "replicasets", &refusal, now, WATCH);
+        lock(&watched.newest.seen).note_refused("ReplicaSet", "replicasets", &refusal, now, WATCH);
     }
 
     /// Refuses the watch of ReplicaSets for long enough. Returns the time of the last refusal.
@@ -312,7 +339,7 @@ mod tests {
 
     /// Why the makers are not known; none if they are.
     fn missing(watched: &Watched, now: Instant) -> Option<String> {
-        watched.owners(now, WATCH).err().map(|unknown| match unknown {
+        watched.owners("p", now, WATCH).err().map(|unknown| match unknown {
             Unknown::Reading => String::new(),
             Unknown::Forbidden(message) => message,
         })
@@ -379,10 +406,10 @@ mod tests {
         let watched = read();
         let last = refuse_for_good(&watched);
         for (_, kind, _) in MAKERS.into_iter().filter(|(_, kind, _)| *kind != "ReplicaSet") {
-            lock(&watched.seen).list_ended(kind);
+            lock(&watched.newest.seen).list_ended(kind);
             assert_eq!(missing(&watched, last).as_deref(), Some(MESSAGE), "{kind}");
         }
-        lock(&watched.seen).list_ended("ReplicaSet");
+        lock(&watched.newest.seen).list_ended("ReplicaSet");
         assert_eq!(missing(&watched, last), None);
     }
 
@@ -393,7 +420,21 @@ mod tests {
         refuse(&watched, now);
         assert_eq!(missing(&watched, now).as_deref(), Some(MESSAGE));
         assert_eq!(missing(&watched, now + 9 * WATCH.refused).as_deref(), Some(MESSAGE));
-        lock(&watched.seen).list_ended("ReplicaSet");
+        lock(&watched.newest.seen).list_ended("ReplicaSet");
         assert_eq!(missing(&watched, now).as_deref(), Some(""), "the others are unknown");
+    }
+
+    #[test]
+    fn an_edit_of_one_policy_makes_no_other_one_wait_for_lists() {
+        let edited = |edition: u64| {
+            let matched = [("p".to_owned(), (1, None)), ("edited".to_owned(), (edition, None))];
+            Watches { matched: matched.into(), ..Watches::default() }
+        };
+        let watched = Watched { newest: edited(2), earlier: Some(edited(1)), ..Watched::default() };
+        watched.earlier.as_ref().iter().for_each(|earlier| read_all(earlier));
+        let are_known = |policy: &str| watched.owners(policy, Instant::now(), WATCH).is_ok();
+        assert_eq!((are_known("p"), are_known("edited")), (true, false));
+        read_all(&watched.newest);
+        assert_eq!((are_known("p"), are_known("edited")), (true, true));
     }
 }

@@ -147,6 +147,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::stopped_while_refused(scene).boxed()),
     },
     Case {
+        id: "F05",
+        name: "suspended_while_refused",
+        engines: &[Engine::Webhook],
+        is_quick: true,
+        play: Play::Story(|scene| stories::suspended_while_refused(scene).boxed()),
+    },
+    Case {
         id: "F06",
         name: "slow_server",
         engines: Engine::ALL,

@@ -242,6 +242,35 @@ pub(crate) async fn stopped_while_refused(scene: &Scene) -> Result<()> {
     well(scene, &first(3)).await
 }
 
+/// F5: the server rejects every change of a registration while a policy on it is suspended. The status does not say that it is
+/// without effect before it is.
+pub(crate) async fn suspended_while_refused(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    scene.policy("agent", agent()).await?;
+    scene.in_force("agent").await?;
+    let cluster = &scene.world.cluster;
+    let registrations = &["mutatingwebhookconfigurations"];
+    let refused = Rule::always(Does::Answer(503, None)).to(&[Verb::Patch, Verb::Update, Verb::Delete], registrations);
+    scene.proxy.set(vec![refused]);
+    scene.world.edit_policy("envoy", json!({ "suspend": true })).await?;
+    within(RECOVERY, "a change is refused", || async { Ok(scene.proxy.happened() > 0) }).await?;
+    let until = Instant::now() + some_looks();
+    while Instant::now() < until {
+        let ready = support::condition(cluster, "envoy", "Ready").await?.context("no condition")?;
+        ensure!(ready["reason"] != "Suspended", "it is registered still: {ready}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let created = scene.world.create_promptly(DEPLOYMENTS, &deployment("meanwhile")).await?;
+    ensure!(containers(&created).contains(&"envoy".to_owned()), "{created}");
+    scene.proxy.calm();
+    wait_condition(cluster, "envoy", "Ready", "True", "Suspended").await?;
+    let created = scene.world.create_promptly(DEPLOYMENTS, &deployment("suspended")).await?;
+    ensure!(!containers(&created).contains(&"envoy".to_owned()), "{created}");
+    scene.world.edit_policy("envoy", json!({ "suspend": false })).await?;
+    scene.in_force("envoy").await?;
+    well(scene, &first(0)).await
+}
+
 /// F9: etcd is frozen. The API server lives, but can neither read nor write.
 pub(crate) async fn storage_frozen(scene: &Scene) -> Result<()> {
     let etcd = *scene.world.cluster.pids().last().context("no etcd")?;

@@ -12,7 +12,7 @@ mod switch;
 mod undo;
 
 use super::files::Operator;
-use super::status::{full_name, unknown};
+use super::status::{full_name, short_name, unknown};
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::SidecarPolicySpec;
 use crate::cluster::api::Api;
@@ -54,7 +54,7 @@ enum RolloutCommand {
 #[derive(Args, Debug)]
 struct Named {
     /// The policy
-    #[arg(value_name = "POLICY")]
+    #[arg(value_name = "POLICY", value_parser = short_name)]
     policy: String,
     #[command(flatten)]
     cluster: Cluster,

@@ -8,7 +8,7 @@ use crate::api::v1alpha1::PodUpdate;
 use crate::cli::files::{self, Reading, SiteOptions};
 use crate::cli::live::Within;
 use crate::cli::output::{Output, Printing, Text, counted, remark};
-use crate::cli::status::unknown;
+use crate::cli::status::{short_name, unknown};
 use crate::cli::{Cluster, End};
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
@@ -19,8 +19,9 @@ use crate::policy::{Policies, Policy, Site};
 use crate::revision::Content;
 use crate::roller::act::RESIZE;
 use crate::roller::covers;
-use crate::rollout::record::Seen;
+use crate::rollout::record::{Commands, Seen};
 use crate::rollout::steps;
+use crate::rollout::stored::Begin;
 use crate::update::{self, Asked, Carries, MAKERS, NextAction};
 use crate::workload::{Kind, Workload};
 use crate::workloads::census;
@@ -41,7 +42,7 @@ use std::sync::Arc;
 #[derive(Args, Debug)]
 pub(super) struct PlanOptions {
     /// The policy [default: the one in the file]
-    #[arg(value_name = "POLICY", required_unless_present = "files")]
+    #[arg(value_name = "POLICY", value_parser = short_name, required_unless_present = "files")]
     policy: Option<String>,
     /// The policy as it will be: files, folders, or - for standard input [default: as it is stored]
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
@@ -247,7 +248,8 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         restarted,
         carriers: &carriers,
     };
-    let turns = Turns::of(&policy, &site, &namespaces);
+    let hold = steps_hold(&policy, &revisions);
+    let turns = if hold { Turns::of(&policy, &site, &namespaces) } else { Turns::default() };
     let (mut lines, mut sums) = (Vec::new(), Sums::default());
     for kind in &policy.kinds {
         let Some(resource) = server.resource(kind) else { continue };
@@ -280,8 +282,14 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         write(&policy, &sums, &lines, &turns, &options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
-    if let Some(why) = why_not(&policy, &revisions).filter(|_| options.printing.output == Output::Table) {
-        remark(why);
+    if options.printing.output == Output::Table {
+        let has_steps = policy.spec.rolling_update().is_some_and(|rolling| !rolling.steps.is_empty());
+        if has_steps && !hold {
+            remark("The steps do not hold this time: there is no other revision that workloads could keep until their turn.");
+        }
+        if let Some(why) = why_not(&policy, &revisions) {
+            remark(why);
+        }
     }
     Ok(End::Fine)
 }
@@ -332,7 +340,20 @@ async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, Strin
     Ok(carriers)
 }
 
+/// Whether the rollout of the content of `policy` goes in its steps.
+fn steps_hold(policy: &Policy, revisions: &Revisions) -> bool {
+    let last = revisions.0.last().filter(|last| {
+        policy.revision.as_deref() == Some(last.revision.hash.as_str()) && !last.record.progress.is_replaced
+    });
+    match last {
+        Some(last) => last.record.reached.is_some(),
+        None => Begin::of(policy, &revisions.0, Commands::default(), Timestamp::now())
+            .is_some_and(|begin| begin.record.reached.is_some()),
+    }
+}
+
 /// At which step of a rollout the turn of each workload comes.
+#[derive(Default)]
 struct Turns {
     /// The number of steps.
     steps: usize,
@@ -564,6 +585,18 @@ mod tests {
         assert!(why.contains("`spec.updateStrategy.paused` is true"), "{why}");
         let other = policy("envoy:3", json!({ "updateStrategy": { "type": "RollingUpdate" } }));
         assert_eq!(why_not(&other, &revisions), None, "another content begins a rollout of its own");
+    }
+
+    #[test]
+    fn steps_hold_where_another_revision_is_to_go_from() {
+        let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "steps": [{ "namespaces": ["a"] }] } });
+        let policy = policy("envoy:2", json!({ "updateStrategy": strategy }));
+        let [one, two] = ["envoy:1", "envoy:2"].map(content);
+        let hold = |stored: Vec<_>| steps_hold(&policy, &Revisions::of(stored));
+        assert!(!hold(Vec::new()), "the first revision");
+        assert!(hold(vec![stored(1, &one, Some(1))]), "a new one");
+        assert!(!hold(vec![stored(1, &two, None)]), "the first one, stored already");
+        assert!(!hold(vec![stored(1, &one, Some(1)), stored(2, &two, None)]), "one that began before there were steps");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use super::{live, uid};
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
 use crate::cli::files::{self, Reading, SiteOptions};
-use crate::cli::output::{Printing, Text, counted};
-use crate::cli::status::{is_programmed, status};
+use crate::cli::output::{Printing, Text, counted, remark};
+use crate::cli::status::{is_programmed, short_name, status, unknown};
 use crate::cli::{Cluster, End};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
@@ -42,7 +42,7 @@ use std::sync::Arc;
 #[derive(Args, Debug)]
 pub(super) struct RemoveOptions {
     /// The policy, which is deleted or suspended
-    #[arg(value_name = "POLICY")]
+    #[arg(value_name = "POLICY", value_parser = short_name)]
     policy: String,
     /// The policy as it was: files, folders, or - for standard input. A deleted policy has no stored revisions; its
     /// content is recognized by these
@@ -163,6 +163,10 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
         write(name, &lines, &options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
+    if lines.is_empty() && revisions.0.is_empty() && forms.is_empty() {
+        // It may be deleted, with everything that it left.
+        remark(format_args!("warning: {}", unknown(name, &stored)));
+    }
     if let Some(would) = would(&lines).filter(|_| !options.yes && options.dry_run == DryRun::None) {
         bail!("nothing was done: give `--yes` to {would}");
     }

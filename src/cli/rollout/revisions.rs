@@ -70,9 +70,11 @@ impl Revisions {
     /// # Errors
     /// If there is none.
     pub(super) fn before(&self, hash: &str) -> Result<&Stored> {
+        if self.0.is_empty() {
+            bail!("no revision is stored; the operator keeps them with the rights of `config/rbac/rollout`");
+        }
         let before = self.0.iter().rfind(|stored| stored.revision.hash != hash);
-        before
-            .context("no earlier revision is stored; the operator keeps them with the rights of `config/rbac/rollout`")
+        before.context("no earlier revision is stored: the policy has had one content since the operator keeps revisions")
     }
 }
 

@@ -3,7 +3,7 @@
 use super::revisions::Revisions;
 use super::{Revised, api, live, spec, switch_on, uid};
 use crate::api::RESTARTED_AT_KEY;
-use crate::api::v1alpha1::Mode;
+use crate::api::v1alpha1::{Mode, SidecarPolicySpec};
 use crate::cli::End;
 use crate::cli::output::{Printing, Screen, Text, remark};
 use crate::cli::status::{condition, full_name, status, write_progress};
@@ -49,6 +49,9 @@ struct State {
     policy: String,
     /// False if the policy has no rollouts. Then all that follows is empty.
     rolls: bool,
+    /// Why it has none.
+    #[serde(skip)]
+    why_not: Option<WhyNot>,
     #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<Told>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +63,38 @@ struct State {
     /// The reason of the condition `Progressing`; empty if there is none.
     reason: String,
     message: String,
+}
+
+/// Why nothing is rolled out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhyNot {
+    Suspended,
+    Audits,
+    /// Rollouts are not switched on.
+    Off,
+}
+
+impl WhyNot {
+    fn of(spec: &SidecarPolicySpec) -> Option<Self> {
+        if spec.suspend {
+            Some(Self::Suspended)
+        } else if spec.mode == Mode::Audit {
+            Some(Self::Audits)
+        } else {
+            (!spec.rolls()).then_some(Self::Off)
+        }
+    }
+
+    fn told(self, policy: &str) -> String {
+        match self {
+            Self::Suspended => "`spec.suspend` is true.".to_owned(),
+            Self::Audits => "`spec.mode` is `Audit`.".to_owned(),
+            Self::Off => format!(
+                "`spec.updateStrategy.type` is not `RollingUpdate`.\nTo switch rollouts on: {}",
+                switch_on(policy)
+            ),
+        }
+    }
 }
 
 /// What a status means for who waits for the end of the rollout.
@@ -84,7 +119,8 @@ impl State {
             let hash = hash?;
             Some(Told { revision: revisions.with_hash(&hash).map(|stored| stored.revision.number), hash })
         };
-        let rolls = spec.rolls() && !spec.suspend && spec.mode == Mode::Enforce;
+        let why_not = WhyNot::of(&spec);
+        let rolls = why_not.is_none();
         let progress = condition(&status, "Progressing").filter(|_| rolls);
         let (mut reason, mut message) =
             progress.map(|found| (found.reason.clone(), found.message.clone())).unwrap_or_default();
@@ -100,6 +136,7 @@ impl State {
         Ok(Self {
             policy: policy.name().to_owned(),
             rolls,
+            why_not,
             current: numbered(status.current_revision.filter(|_| rolls)),
             update: numbered(if rolls { hash } else { None }),
             matched: status.matched,
@@ -142,10 +179,8 @@ impl State {
     }
 
     fn write(&self, printing: &Printing, out: &mut impl Write) -> Result<()> {
-        if !self.rolls {
-            let why = "`spec.updateStrategy.type` is not `RollingUpdate`, or the policy is suspended or audits";
-            writeln!(out, "{}: nothing is rolled out: {why}.", self.policy)?;
-            return Ok(writeln!(out, "To switch rollouts on: {}", switch_on(&self.policy))?);
+        if let Some(why_not) = self.why_not {
+            return Ok(writeln!(out, "{}: nothing is rolled out: {}", self.policy, why_not.told(&self.policy))?);
         }
         if !printing.no_headers {
             writeln!(out, "{}: {}\n{}\n", self.policy, self.reason, self.message)?;
@@ -303,6 +338,21 @@ mod tests {
         let state = State::of(&policy(rolling(), told("RollingOut", "envoy:2", 2)), &revisions).unwrap();
         let numbers = [state.current, state.update].map(|told| told.and_then(|told| told.revision));
         assert_eq!(numbers, [Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn why_nothing_is_rolled_out_names_the_field_that_stops_it() {
+        for (field, value, named, is_told_how) in [
+            ("suspend", json!(true), "`spec.suspend` is true", false),
+            ("mode", json!("Audit"), "`spec.mode` is `Audit`", false),
+            ("updateStrategy", json!({}), "`spec.updateStrategy.type`", true),
+        ] {
+            let mut stored = policy(json!({ "type": "RollingUpdate" }), json!({})).value();
+            stored["spec"][field] = value;
+            let state = State::of(&serde_json::from_value(stored).unwrap(), &Revisions::default()).unwrap();
+            let said = state.why_not.unwrap().told("envoy");
+            assert!(said.contains(named) && said.contains("kubectl patch") == is_told_how, "{said}");
+        }
     }
 
     #[test]

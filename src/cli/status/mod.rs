@@ -28,7 +28,7 @@ use workloads::Counted;
 #[derive(Args, Debug)]
 pub(super) struct StatusOptions {
     /// The policy [default: a line for each]
-    #[arg(value_name = "POLICY")]
+    #[arg(value_name = "POLICY", value_parser = short_name)]
     policy: Option<String>,
     /// Only count workloads of this namespace, and with these labels
     #[command(flatten)]
@@ -124,6 +124,22 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
 /// The name of a policy, as `kubectl get -o name` prints it.
 pub(super) fn full_name(policy: &str) -> String {
     format!("sidecarpolicy.scpol.dev/{policy}")
+}
+
+/// The name of a policy that is given as itself or, as in `kubectl`, after its type.
+///
+/// # Errors
+/// If the type is another one.
+pub(super) fn short_name(given: &str) -> Result<String, String> {
+    let Some((kind, name)) = given.split_once('/') else { return Ok(given.to_owned()) };
+    let is_policy = ["sidecarpolicies", "sidecarpolicy", "scpol"].iter().any(|word| {
+        let rest = kind.strip_prefix(word);
+        rest.is_some_and(|rest| rest.is_empty() || rest == ".scpol.dev")
+    });
+    if is_policy && !name.is_empty() {
+        return Ok(name.to_owned());
+    }
+    Err(format!("is no SidecarPolicy; write its name, or `{}`", full_name("NAME")))
 }
 
 fn parsed(object: &Object, site: &Site) -> Option<Policy> {
@@ -252,6 +268,21 @@ fn write(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write
                 writeln!(out, "\n{}: {}", summary.name, summary.message)?;
             }
             Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_named_with_and_without_its_type() {
+        for given in ["a", "scpol/a", "sidecarpolicy/a", "sidecarpolicies/a", "sidecarpolicy.scpol.dev/a"] {
+            assert_eq!(short_name(given).as_deref(), Ok("a"), "{given}");
+        }
+        for given in ["deployment/a", "scpol/", "sidecarpolicyx/a", "/a"] {
+            assert!(short_name(given).is_err(), "{given}");
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::cluster::client::Progress;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::controller::Controller;
 use crate::controller::planner::{Placed, is_undecided};
+use crate::controller::policy_state::outcome_of;
 use crate::engine::hold::Hold;
 use crate::engine::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
 use crate::engine::{self, Engine, Unavailable};
@@ -105,11 +106,27 @@ impl Controller {
             }
             return Wish::Keep;
         }
-        if let Err(outcome) = placed {
+        if let Some(outcome) = placed.err().and_then(|outcome| self.end_of(name, stored, outcome)) {
             self.set_outcome(name, outcome);
         }
         // A user ends the hold after a deletion by hand by suspending and resuming the policy.
         Wish::Unregistered { ends_hold: true }
+    }
+
+    /// The outcome of a policy without a place: `outcome`, but for a policy that is switched off and is still delivered. Of that one
+    /// the outcome is why its registration cannot be changed; none while it is being changed.
+    fn end_of(&self, name: &str, stored: &Stored, outcome: Readiness) -> Option<Readiness> {
+        let is_off = matches!(outcome, Readiness::Suspended | Readiness::Audit { .. });
+        let Some(policy) = stored.parsed.as_ref().ok().filter(|_| is_off) else { return Some(outcome) };
+        let registrations = &self.registrations;
+        let mut delivering = registrations.of_kinds().filter(|(kind, state)| match state.in_effect() {
+            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
+            None => policy.kinds.contains(kind) && registrations.may_be_in_effect(kind, stored, name),
+        });
+        match delivering.next() {
+            None => Some(outcome),
+            Some((_, state)) => state.reason().cloned().map(outcome_of),
+        }
     }
 
     /// The wish for the registration of all policies on `kind`.

@@ -130,7 +130,7 @@ impl State {
         let ahead = Ahead::of(world.commands, world.revisions.iter().map(|stored| stored.record.ahead), world.now);
         if ahead != record.ahead {
             let record = Record { ahead, ..record.clone() };
-            return self.record(world, record, Progress::RollingOut("a command is ahead of the clock".into()));
+            return self.record(world, record, Progress::RollingOut("recording the time of a command".into()));
         }
         let over = record.reached.as_ref().filter(|reached| !holds(reached, &world.settings.steps));
         if let Some(of_all) = over.and_then(Reached::of_all) {

@@ -165,6 +165,8 @@ pub struct Look {
     pub ready: usize,
     /// What is in scope and still to be done.
     pub remaining: usize,
+    /// The part of these that has the revision, and that a restart makes anew.
+    pub again: usize,
     /// What is left as it is.
     pub left: usize,
     /// What counts against `maxUnavailable`.
@@ -394,7 +396,8 @@ impl Memory {
         if let Some(owner) = &member.owner {
             looking.by_owner.entry(owner).or_default().push((object, is_available, is_done || is_open));
         }
-        looking.look.updated += usize::from(member.carries == Carries::This && *member.revision == *facts.update);
+        let has_it = member.carries == Carries::This && *member.revision == *facts.update;
+        looking.look.updated += usize::from(has_it);
         if is_done {
             // Outside of its scope, and before its begin, the rollout has made nothing unavailable.
             let is_its = is_ours
@@ -413,6 +416,7 @@ impl Memory {
             looking.offer(is_available, object, member);
         } else if (facts.is_in_scope)(object, member) {
             looking.look.remaining += 1;
+            looking.look.again += usize::from(has_it);
             let failure = missed_again(object, member, (facts, looking.record));
             looking.fail(failure);
             // The number of pods that such an owner lacks is not known.

@@ -422,6 +422,7 @@ fn a_second_restart_makes_all_pods_anew() {
         scene.commands.restarted = Some(at(scene.now));
         scene.now += 1;
         assert_eq!(scene.updates(), std::slice::from_ref(&name.name));
+        assert!(scene.says().contains("; 1 are to be made anew"), "{}", scene.says());
         name = scene.evict(&name, NEW);
         let said = scene.says();
         assert!(said.starts_with("Complete"), "{said}");

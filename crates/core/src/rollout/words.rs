@@ -18,8 +18,11 @@ pub(super) fn named(object: &ObjectRef) -> String {
 
 /// How far it is.
 pub(super) fn told(look: &Look) -> String {
-    let left = if look.left == 0 { String::new() } else { format!("; {} are left as they are", look.left) };
-    format!("{} of {} workloads have this revision, {} of them are ready{left}", look.updated, look.matched, look.ready)
+    let some = |count: usize, what: &str| if count == 0 { String::new() } else { format!("; {count} {what}") };
+    let again = some(look.again, "are to be made anew");
+    let left = some(look.left, "are left as they are");
+    let Look { matched, updated, ready, .. } = look;
+    format!("{updated} of {matched} workloads have this revision, {ready} of them are ready{again}{left}")
 }
 
 /// How far it is, and what it waits for.
