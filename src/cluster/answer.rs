@@ -102,6 +102,13 @@ impl CallError {
         self.status().is_some_and(|status| status.message.contains(words))
     }
 
+    /// Whether the server answers about the object `name` of that resource itself. It does not if another object is the reason, or if it
+    /// does not serve the path.
+    pub fn is_about(&self, resource: &str, name: &str) -> bool {
+        let details = self.status().and_then(|status| status.details.as_ref());
+        details.is_some_and(|details| details.kind == resource && details.name == name)
+    }
+
     /// Whether we lack a right, and admission is not the reason: the words of RBAC, `User "x" cannot create resource "y"`, or those of
     /// the plugin Initializers.
     pub fn is_missing_right(&self) -> bool {
@@ -232,6 +239,23 @@ mod tests {
         assert!(!error(422, "Deployment.apps \"web\" is invalid: spec", &cause).is_failed_test());
         assert!(!error(403, "pods is forbidden", &json!([])).is_failed_test());
         assert!(!CallError::Away("no route".into()).is_failed_test());
+    }
+
+    #[test]
+    fn an_answer_is_about_an_object_only_if_it_names_it() {
+        let answer = |code: u16, details: &Value| {
+            let status = json!({ "status": "Failure", "code": code, "details": details });
+            let status: Status = serde_json::from_value(status).unwrap();
+            CallError::answer(status, code, None)
+        };
+        let pod = answer(409, &json!({ "name": "web-1", "kind": "pods" }));
+        assert!(pod.is_about("pods", "web-1") && !pod.is_about("pods", "web-2"));
+        let quota = json!({ "name": "web-1", "kind": "resourcequotas" });
+        assert!(!answer(409, &quota).is_about("pods", "web-1"));
+        for path_not_served in [json!({}), Value::Null] {
+            assert!(!answer(404, &path_not_served).is_about("pods", "web-1"));
+        }
+        assert!(!CallError::Away("no route".into()).is_about("pods", "web-1"));
     }
 
     #[test]

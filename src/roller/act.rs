@@ -51,12 +51,14 @@ pub struct Planned<'a> {
 /// # Errors
 /// What the server says, if it rejects the change itself.
 pub async fn update(operator: &Operator, from: &[Arc<Revision>], planned: &Planned<'_>) -> Result<Answer, String> {
+    let mut can_resize = operator.capabilities().known_minor().is_none_or(|minor| minor >= RESIZE);
     // After a resize, what is left is one patch.
     let mut resized = 0;
     for _ in 0..2 {
-        match attempt(operator, from, planned).await? {
+        match attempt(operator, from, planned, can_resize).await? {
             Attempt::Answered(answer) => return Ok(answer),
             Attempt::Resized(version) => resized = version,
+            Attempt::Unserved => can_resize = false,
         }
     }
     Ok(Answer::Done(Done::Patched(resized)))
@@ -67,9 +69,16 @@ enum Attempt {
     Answered(Answer),
     /// The resources of the running pod are those of the revision, in that version. The rest is not yet.
     Resized(u64),
+    /// Nothing was written: the server does not resize pods. Its version alone does not tell, because the feature gate may be off.
+    Unserved,
 }
 
-async fn attempt(operator: &Operator, from: &[Arc<Revision>], planned: &Planned<'_>) -> Result<Attempt, String> {
+async fn attempt(
+    operator: &Operator,
+    from: &[Arc<Revision>],
+    planned: &Planned<'_>,
+    can_resize: bool,
+) -> Result<Attempt, String> {
     let Planned { object, policy, .. } = *planned;
     let not_needed = |version: Option<u64>| Ok(Attempt::Answered(Answer::NotNeeded(version)));
     let Some(resource) = operator.resource(&object.kind) else { return not_needed(None) };
@@ -92,7 +101,7 @@ async fn attempt(operator: &Operator, from: &[Arc<Revision>], planned: &Planned<
     let asked = Asked {
         restarted: planned.restarted,
         pod_update: planned.pod_update,
-        can_resize: operator.capabilities().known_minor().is_none_or(|minor| minor >= RESIZE),
+        can_resize,
         // The planner leaves the pods of those.
         carrier: None,
     };
@@ -149,6 +158,11 @@ impl At<'_> {
             Some(resize) => (self.send_resize(resize).await, "/resize"),
             None => (self.send(patch.clone()).await, ""),
         };
+        let is_unserved = |error: &CallError| error.code() == 404 && !is_about(error, self.workload);
+        if resize.is_some() && answer.as_ref().is_err_and(is_unserved) {
+            return Ok(Attempt::Unserved);
+        }
+        let is_stale = |error: &CallError| is_stale(error, self.workload);
         let rejection = answer.as_ref().err().filter(|error| !is_stale(error)).and_then(CallError::rejection);
         let answer = match (rejection, self.written(answer, subresource)) {
             (None, Ok(Answer::Done(Done::Patched(version)))) if resize.is_some() => {
@@ -231,7 +245,7 @@ impl At<'_> {
                 info!(resource = kind.resource, namespace, name, "Updated");
                 Ok(Answer::Done(Done::Patched(stored.version())))
             }
-            Err(error) if is_stale(&error) => Ok(Answer::Changed(self.version)),
+            Err(error) if is_stale(&error, self.workload) => Ok(Answer::Changed(self.version)),
             Err(error) => refused(&error, "patch", &format!("{}{subresource}", kind.resource)),
         }
     }
@@ -268,7 +282,7 @@ pub async fn evict(api: &Api<Object>, pod: &Workload, version: u64, minor: Optio
     match call(api.create_subresource::<_, Value>("eviction", pod.name(), &parameters, &eviction)).await {
         Ok(_) => Ok(Answer::Done(Done::Evicted)),
         Err(error) if error.code() == 404 => Ok(Answer::NotNeeded(None)),
-        Err(error) if error.code() == 409 => Ok(Answer::Changed(version)),
+        Err(error) if is_stale(&error, pod) => Ok(Answer::Changed(version)),
         Err(error) => match error.budget() {
             Some(words) => Ok(Answer::Blocked(words)),
             None => refused(&error, "create", "pods/eviction"),
@@ -276,9 +290,14 @@ pub async fn evict(api: &Api<Object>, pod: &Workload, version: u64, minor: Optio
     }
 }
 
-/// Whether the guard of a patch does not hold any more.
-fn is_stale(error: &CallError) -> bool {
-    error.code() == 409 || error.is_failed_test()
+/// Whether the guard of a write to `workload` does not hold any more. A 409 can have another reason: the plugin for quotas could not
+/// update a ResourceQuota, or a webhook denies with that code.
+fn is_stale(error: &CallError, workload: &Workload) -> bool {
+    error.is_failed_test() || error.code() == 409 && !error.is_denied() && is_about(error, workload)
+}
+
+fn is_about(error: &CallError, workload: &Workload) -> bool {
+    error.is_about(&workload.kind.resource, workload.name())
 }
 
 /// What an error of the server means for the rollout.
@@ -292,5 +311,37 @@ pub fn refused(error: &CallError, verb: &str, resource: &str) -> Result<Answer, 
         Some(Rejection::MissingRight) => Ok(Answer::Refused(message)),
         Some(Rejection::Quota | Rejection::Admission | Rejection::Rules) => Err(message),
         None => Ok(Answer::Failed(message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Kind;
+    use kube::core::Status;
+
+    #[test]
+    fn a_409_is_a_change_of_the_workload_only_if_it_is_about_the_workload() {
+        let pods = Kind::find("", "pods").expect("it is built in");
+        let pod = Workload::new(pods, json!({ "metadata": { "namespace": "shop", "name": "web-1" } }));
+        let changed = "the object has been modified; please apply your changes to the latest version and try again";
+        let denied = "admission webhook \"a.example.org\" denied the request: no";
+        for (kind, name, message, is_changed, is_left) in [
+            ("pods", "web-1", changed, true, false),
+            ("resourcequotas", "small", changed, false, false),
+            ("", "", changed, false, false),
+            ("", "", denied, false, true),
+            ("pods", "web-1", denied, false, true),
+        ] {
+            let details = json!({ "kind": kind, "name": name });
+            let status = json!({ "status": "Failure", "code": 409, "message": message, "details": details });
+            let status: Status = serde_json::from_value(status).expect("a status");
+            let error = CallError::Refused(Box::new(status));
+            assert_eq!(is_stale(&error, &pod), is_changed, "{kind} {message}");
+            // What is no rejection is tried again, and left after the deadline.
+            let means = refused(&error, "patch", "pods/resize");
+            assert_eq!(means.is_err(), is_left, "{kind} {message}");
+            assert!(is_left || matches!(means, Ok(Answer::Failed(_))), "{kind} {message}");
+        }
     }
 }
