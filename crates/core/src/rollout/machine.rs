@@ -268,7 +268,8 @@ impl State {
                     let at = Now { namespaces, is_done: false, is_resumed: true, now: world.now };
                     reached.advance(&world.settings.steps, &at)
                 }
-                (false, _) => reached.clone(),
+                // A pause that was not over begins again: it is for looking at what has failed.
+                (false, _) => Reached { since: world.now, ..reached.clone() },
             });
         }
         self.record(world, next, Progress::RollingOut("it goes on after `scpol rollout resume`".into()))
@@ -292,6 +293,7 @@ impl State {
                 format!("step {} of {steps}; {}", further.step.saturating_add(1).min(steps), words::told(look));
             let mut next = (*record).clone();
             next.reached = Some(further);
+            next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
             next.progress.close(&seeing.open, world.now);
             return Some(self.record(world, next, Progress::RollingOut(message)));
         }

@@ -29,6 +29,8 @@ const LATE: SignedDuration = SignedDuration::from_secs(600);
 pub const STALE: SignedDuration = SignedDuration::from_secs(30);
 /// How often the operator patches a template again after another client has put it back.
 const TRIES: u32 = 3;
+/// What another client puts back later than this after a patch is no answer to that patch: the default of `progressDeadlineSeconds`.
+const HELD: SignedDuration = SignedDuration::from_secs(600);
 /// How far the clock of a node may be ahead of ours. A time beyond that is forged, or of a broken clock.
 const AHEAD: SignedDuration = SignedDuration::from_secs(300);
 /// The most workloads that a message names.
@@ -79,6 +81,16 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Whether the watch is to show another version than `member`, or that it is gone. If it does not for a while, the answer was about
+    /// something else.
+    fn expects_another(&self, member: &Member) -> bool {
+        match self {
+            Self::NotNeeded(version) => version.is_none(),
+            Self::Changed(version) => member.version <= *version,
+            _ => false,
+        }
+    }
+
     /// Whether the attempt was no eviction for certain.
     pub fn is_no_eviction(&self) -> bool {
         !matches!(self, Self::Done(Done::Evicted) | Self::Failed(_))
@@ -104,12 +116,14 @@ pub struct Memory {
     not_in_place: BTreeMap<ObjectRef, u64>,
     /// What was refused for a reason that may pass: since when, when last, and the reason.
     waits: BTreeMap<ObjectRef, (Timestamp, Timestamp, Waiting)>,
-    /// How often a workload was patched that had lost it again.
-    tries: BTreeMap<ObjectRef, u32>,
+    /// How often a workload was patched that had lost it again, each time soon after the time before, and when last.
+    tries: BTreeMap<ObjectRef, (u32, Timestamp)>,
     /// The owners that lack pods, and since when we see that. One whose pod is moved by somebody lacks it for a moment.
     lacking: BTreeMap<Arc<str>, Timestamp>,
     /// What does not run what its spec asks for, and since when we see that.
     unsettled: BTreeMap<ObjectRef, Timestamp>,
+    /// What is not ready, and since when we see that.
+    unready: BTreeMap<ObjectRef, Timestamp>,
 }
 
 /// Why a workload waits.
@@ -270,7 +284,8 @@ impl Memory {
     /// Forgets what concerns only the rollout that was, and keeps what may still be going on.
     pub fn begin(&mut self) {
         let (answers, unsettled) = (std::mem::take(&mut self.answers), std::mem::take(&mut self.unsettled));
-        *self = Self { answers, unsettled, ..Self::default() };
+        let unready = std::mem::take(&mut self.unready);
+        *self = Self { answers, unsettled, unready, ..Self::default() };
     }
 
     /// Forgets the answer about a workload whose next write is announced now: the clock may have been put back since.
@@ -283,7 +298,9 @@ impl Memory {
         match &answer {
             Answer::Done(Done::Patched(_)) => {
                 if self.restarts.insert(object.clone(), member.restarts.clone()).is_some() {
-                    *self.tries.entry(object.clone()).or_default() += 1;
+                    let (tries, last) = self.tries.get(object).copied().unwrap_or((0, now));
+                    let has_held = now.duration_since(last) > HELD;
+                    self.tries.insert(object.clone(), (if has_held { 1 } else { tries.saturating_add(1) }, now));
                 }
             }
             Answer::NeedsEviction(version, _) => drop(self.not_in_place.insert(object.clone(), *version)),
@@ -448,6 +465,7 @@ impl Memory {
             waiting: 0,
             full: None,
             busy: 0,
+            beside: None,
             unclear: None,
             is_crowded: false,
         };
@@ -509,23 +527,8 @@ impl Memory {
             newest: None,
             is_foreign: open.is_some_and(|(_, write)| write.by != facts.leader),
         };
-        // It counts as unavailable already. But several rollouts, of which each has replaced the one before, may have announced more
-        // than one of them may.
-        if open.is_some() {
-            let is_late = open.is_some_and(|(_, write)| write.evict && write.is_overdue(facts.now));
-            if is_late && chosen.late == 0 {
-                chosen.is_limited = true;
-                return None;
-            }
-            chosen.late -= usize::from(is_late);
-            let is_free = !self.is_available(object, member, facts, looking.record);
-            if !is_free && !chosen.has_room(&object.namespace, |room| &mut room.announced) {
-                return None;
-            }
-            if !is_free {
-                chosen.take(&object.namespace, |room| &mut room.announced);
-            }
-            return Some(next);
+        if let Some((_, write)) = open {
+            return self.may_go_on(looking, chosen, (object, member, write)).then_some(next);
         }
         if chosen.slots == 0 {
             chosen.is_crowded = true;
@@ -538,12 +541,14 @@ impl Memory {
         if evicts && let Some(owner) = owner {
             let others = looking.by_owner.get(owner).into_iter().flatten().filter(|(other, ..)| *other != object);
             // Of two that are unavailable without an update, one does not wait for the other.
-            let mut waits = others.map(|(_, is_other, is_new)| !is_other && (is_available || *is_new));
+            let mut waits = others.filter(|(_, is_other, is_new)| !is_other && (is_available || *is_new));
             // The controller may wait for this one before it makes the pods that it lacks.
             let may_lack = looking.missing.contains_key(owner) || looking.unclear.contains(owner);
-            let is_busy = is_available && may_lack || waits.any(|waits| waits);
+            let beside = waits.next().map(|(other, ..)| *other);
+            let is_busy = is_available && may_lack || beside.is_some();
             if is_busy || chosen.owners.contains(owner) || chosen.blocked.contains(owner) {
                 chosen.busy += usize::from(is_busy);
+                chosen.beside = chosen.beside.or(beside);
                 chosen.unclear = chosen.unclear.or(Some(owner).filter(|_| is_busy && looking.unclear.contains(owner)));
                 return None;
             }
@@ -559,6 +564,53 @@ impl Memory {
             chosen.take(&object.namespace, |room| &mut room.new);
         }
         Some(Next { newest: if evicts { looking.newest_of(member) } else { None }, ..next })
+    }
+
+    /// Whether an announced write may be sent now. It counts as unavailable already. But several rollouts, of which each has replaced the
+    /// one before, may have announced more than one of them may, and other pods of its owner may have gone since.
+    fn may_go_on<'a>(
+        &self,
+        looking: &Looking<'a>,
+        chosen: &mut Chosen<'a>,
+        (object, member, write): (&'a ObjectRef, &'a Member, &Write),
+    ) -> bool {
+        let facts = looking.facts;
+        let is_late = write.evict && write.is_overdue(facts.now);
+        if is_late && chosen.late == 0 {
+            chosen.is_limited = true;
+            return false;
+        }
+        if self.is_available(object, member, facts, looking.record) {
+            let owner = member.owner.as_deref().filter(|_| write.evict);
+            if let Some(owner) = owner {
+                let beside = self.unavailable_beside(looking, owner, object);
+                let may_lack = looking.missing.contains_key(owner) || looking.unclear.contains(owner);
+                if chosen.owners.contains(owner) || may_lack || beside.is_some() {
+                    chosen.busy += 1;
+                    chosen.beside = chosen.beside.or(beside);
+                    return false;
+                }
+            }
+            if !chosen.has_room(&object.namespace, |room| &mut room.announced) {
+                return false;
+            }
+            chosen.take(&object.namespace, |room| &mut room.announced);
+            chosen.owners.extend(owner);
+        }
+        chosen.late -= usize::from(is_late);
+        true
+    }
+
+    /// Another pod of `owner` than `object` that is not available, or whose eviction may have been sent.
+    fn unavailable_beside<'a>(&self, looking: &Looking<'a>, owner: &str, object: &ObjectRef) -> Option<&'a ObjectRef> {
+        let is_available = |other: &ObjectRef| {
+            let is_unsent = looking.open.get(other).is_some_and(|(standing, _)| *standing == Standing::Unsent);
+            let member = looking.facts.members.get(other).filter(|_| is_unsent);
+            member.is_some_and(|member| self.is_available(other, member, looking.facts, looking.record))
+        };
+        let mut others = looking.by_owner.get(owner).into_iter().flatten();
+        let other = others.find(|(other, is_other, _)| *other != object && !is_other && !is_available(other));
+        other.map(|(other, ..)| *other)
     }
 
     /// What holds the rollout up.
@@ -581,6 +633,8 @@ impl Memory {
             waits.push(words::unavailable_in(name, (count.unavailable, facts.limit(count.matched)), &count.names));
         } else if (look.remaining == 0 || chosen.busy > 0 && look.next.is_empty()) && !names.is_empty() {
             waits.push(words::not_ready(look.unavailable, names));
+        } else if let Some(beside) = chosen.beside.filter(|_| look.next.is_empty()) {
+            waits.push(words::beside(beside));
         }
         let failed = &looking.record.progress.failed;
         if look.held > 0 {
@@ -637,7 +691,10 @@ impl Memory {
         let may_be_late = is_foreign && facts.now.duration_since(write.at) < LATE;
         // It brings what another rollout, or the way back, takes away again.
         let is_outdated = is_foreign && facts.now.duration_since(write.at) < STALE && write.at < record.begun(facts);
-        let answer = self.answers.get(object).filter(|(uid, at, _)| *uid == member.uid && *at >= write.at);
+        let answer = self.answers.get(object).filter(|(uid, at, answer)| {
+            let counts = facts.is_recent(*at) || !answer.expects_another(member);
+            *uid == member.uid && *at >= write.at && counts
+        });
         let Some((_, at, answer)) = answer else {
             return match is_done {
                 // We have not written it: an earlier leader has, or a user.
@@ -694,8 +751,15 @@ impl Memory {
         let is_unsettled =
             |object: &ObjectRef| facts.members.get(object).is_some_and(|member| !member.health.is_settled);
         self.unsettled.retain(|object, _| is_unsettled(object));
-        for (object, _) in facts.members.iter().filter(|(_, member)| !member.health.is_settled) {
-            self.unsettled.entry(object.clone()).or_insert(facts.now);
+        let is_unready = |object: &ObjectRef| facts.members.get(object).is_some_and(|member| !member.health.is_ready);
+        self.unready.retain(|object, _| is_unready(object));
+        for (object, member) in facts.members {
+            if !member.health.is_settled {
+                self.unsettled.entry(object.clone()).or_insert(facts.now);
+            }
+            if !member.health.is_ready {
+                self.unready.entry(object.clone()).or_insert(facts.now);
+            }
         }
     }
 
@@ -725,17 +789,26 @@ impl Memory {
         let owner = member.owner.as_ref().and_then(|owner| facts.owners.get(owner));
         let missed = || missed_again(object, member, (facts, record)).filter(|_| !facts.can_fail);
         let must_be_evicted = || self.not_in_place.contains_key(object) || (facts.way)(object, member) == Way::Evict;
+        let cannot_make = |owner: &Owner| owner.fails_since.is_some_and(|since| record.is_long_before(since, facts));
+        let is_crowded = || {
+            let may_be_kept = record.progress.broken.len() < MOST || record.is_broken(object, member);
+            !may_be_kept && !self.restarts.contains_key(object) && is_broken_before(member, record, facts)
+        };
         let (version, code, message) = if let Some(owner) = owner.filter(|owner| owner.desired == 0) {
             (0, Code::NotRecreated, format!("{owner} keeps no pods, or is being deleted"))
         } else if let Some(owner) = owner.filter(|owner| owner.astray > 0 && must_be_evicted()) {
             let message = format!("{owner} has {} pods on nodes where it would make none again", owner.astray);
             (0, Code::NotRecreated, message)
+        } else if let Some(owner) = owner.filter(|owner| cannot_make(owner) && must_be_evicted()) {
+            (0, Code::NotRecreated, format!("{owner} makes no pods: see its condition `ReplicaFailure`"))
         } else if let Some(owner) = owner.filter(|owner| owner.carried.contains(facts.policy)) {
             let message = format!("{owner} has it in its own pod template, which the pod follows");
             (member.version, Code::ContentOfOwner, message)
-        } else if self.tries.get(object).is_some_and(|tries| *tries >= TRIES) {
+        } else if self.tries.get(object).is_some_and(|(tries, _)| *tries >= TRIES) {
             // A template that is put back changes again and again.
             (u64::MAX, Code::ReplacementMissed, words::put_back(TRIES))
+        } else if is_crowded() {
+            (member.version, Code::ReplacementNotReady, words::too_many_broken(MOST))
         } else if let Some(missed) = missed() {
             (u64::MAX, missed.code, missed.message)
         } else if let Some(why) = self.unanswered(object, facts) {
@@ -799,9 +872,14 @@ impl Memory {
         }
         let announced = looking.open.get(object).map(|(_, write)| write.at);
         let since = announced.or(ready_since(member, facts.now)).or(member.created.filter(|created| *created >= begun));
-        // A resume gives it as much time again, and what an earlier rollout has announced is written in this one.
+        // A resume gives it as much time again, what an earlier rollout has announced is written in this one, and what was available in
+        // between is not so since a moment ago.
+        let seen = match member.health.is_ready {
+            true => self.unsettled.get(object).copied(),
+            false => ready_since(member, facts.now).or(self.unready.get(object).copied()),
+        };
         let since = since.map(|since| {
-            let later = [record.progress.resumed_at, written, Some(begun)];
+            let later = [record.progress.resumed_at, written, Some(begun), seen];
             later.into_iter().flatten().fold(since, Timestamp::max)
         });
         let limit = facts.pace.deadline;
@@ -819,10 +897,14 @@ impl Memory {
         }
         let is_late = |owner: &str, evicted: &Evicted| {
             let seen = self.lacking.get(owner).is_some_and(|since| {
-                let since = (*since).max(record.progress.resumed_at.unwrap_or(*since));
+                let since = (*since).max(evicted.at).max(record.progress.resumed_at.unwrap_or(*since));
                 facts.now.duration_since(since) > facts.pace.deadline
             });
-            seen && evicted.is_gone(facts)
+            let mut pods = looking.by_owner.get(owner).into_iter().flatten();
+            let is_replaced =
+                pods.any(|(object, ..)| facts.members.get(*object).is_some_and(|pod| evicted.is_before(pod)));
+            // What it lacks besides is no fault of ours.
+            seen && !is_replaced && !record.progress.broken.contains(owner) && evicted.is_gone(facts)
         };
         let is_in_scope = |owner: &str| {
             let mut pods = looking.by_owner.get(owner).into_iter().flatten().peekable();
@@ -869,12 +951,7 @@ impl Memory {
 /// The replacement of an evicted pod that does not carry the update revision. Another eviction would not change that.
 fn missed_again(object: &ObjectRef, member: &Member, (facts, record): (&Facts<'_>, &Record)) -> Option<Failure> {
     let evicted = record.progress.evicted.get(&**member.owner.as_ref()?)?;
-    let is_later = member.created.is_some_and(|created| match evicted.newest {
-        Some(newest) => created > newest,
-        // Times of creation are whole seconds.
-        None => created.as_second() > evicted.at.as_second(),
-    });
-    let is_missed = member.carries != Carries::This && is_later;
+    let is_missed = member.carries != Carries::This && evicted.is_before(member);
     (is_missed && evicted.uid != *member.uid && evicted.is_gone(facts)).then(|| {
         let message = "it replaces an evicted pod, and has not got the update revision".to_owned();
         Failure { object: object.clone(), code: Code::ReplacementMissed, message }
@@ -882,6 +959,15 @@ fn missed_again(object: &ObjectRef, member: &Member, (facts, record): (&Facts<'_
 }
 
 impl Evicted {
+    /// Whether `pod`, of the same owner, was created after this eviction was announced.
+    fn is_before(&self, pod: &Member) -> bool {
+        pod.created.is_some_and(|created| match self.newest {
+            Some(newest) => created > newest,
+            // Times of creation are whole seconds.
+            None => created.as_second() > self.at.as_second(),
+        })
+    }
+
     /// Whether the pod is not there any more.
     fn is_gone(&self, facts: &Facts<'_>) -> bool {
         facts.member(&self.pod).is_none_or(|(_, member)| *member.uid != *self.uid)
@@ -908,6 +994,8 @@ struct Chosen<'a> {
     full: Option<&'a str>,
     /// How many wait because their owner lacks another pod.
     busy: usize,
+    /// The first pod that is not available, and for which another one of its owner waits.
+    beside: Option<&'a ObjectRef>,
     /// The first owner of these that has more pods than it is known to want.
     unclear: Option<&'a str>,
     /// Whether something waits because the record has no room.
@@ -970,7 +1058,13 @@ impl<'a> Looking<'a> {
     /// Counts the pods that owners lack.
     fn count_missing(&mut self) {
         let facts = self.facts;
-        for (uid, owner) in facts.owners.iter().filter(|(_, owner)| owner.policies.contains(facts.policy)) {
+        // A pod may match by what its template does not have.
+        let is_ours = |uid: &str, owner: &Owner| {
+            let evicted = &self.record.progress.evicted;
+            owner.policies.contains(facts.policy) || self.by_owner.contains_key(uid) || evicted.contains_key(uid)
+        };
+        let owners: Vec<_> = facts.owners.iter().filter(|(uid, owner)| is_ours(uid, owner)).collect();
+        for (uid, owner) in owners {
             let there = self.by_owner.get(&**uid).map_or(0, Vec::len);
             let there = there.saturating_add(facts.beside.get(uid).copied().unwrap_or_default());
             if there > owner.pods() {

@@ -8,7 +8,7 @@ use crate::policy::checks;
 use crate::policy::extent::Extent;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wildmatch::WildMatch;
@@ -21,6 +21,9 @@ pub struct Reached {
     pub from: String,
     /// The index of the step that goes on. At the end all workloads have the update revision.
     pub step: usize,
+    /// Which step that was, so that it is found after an edit of the others. None before it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Mark>,
     /// Since when that step goes on.
     pub since: Timestamp,
     /// The workloads that have the update revision. It only grows, but for an undo. What a step has added stays, also if an edit changes
@@ -30,6 +33,25 @@ pub struct Reached {
     /// Whether the rollout has failed and goes back: then no workload has the update revision.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undone: bool,
+}
+
+/// What tells a step among others.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// The hash of the step.
+    pub hash: String,
+    /// The number of steps then.
+    pub of: usize,
+}
+
+impl Mark {
+    fn of(steps: &[Step], index: usize) -> Option<Self> {
+        Some(Self { hash: hash(steps.get(index)?), of: steps.len() })
+    }
+}
+
+fn hash(step: &Step) -> String {
+    digest::short(json!(step).to_string())
 }
 
 /// What the steps may do now.
@@ -55,7 +77,7 @@ impl Reached {
 
     /// Before the first step.
     pub fn begin(from: &str, now: Timestamp) -> Self {
-        Self { from: from.to_owned(), step: 0, since: now, extent: Extent::default(), undone: false }
+        Self { from: from.to_owned(), step: 0, at: None, since: now, extent: Extent::default(), undone: false }
     }
 
     /// The part of a stored one that counts.
@@ -77,28 +99,54 @@ impl Reached {
         if self.undone {
             return next;
         }
+        let Some(index) = self.index(steps) else {
+            // Nobody may lose a pause by tidying up: a person says that it goes on.
+            if at.is_resumed {
+                next.enter(self.step.min(steps.len()), steps, at);
+            }
+            return next;
+        };
         // A namespace that has appeared since has its place in the steps so far.
-        for step in steps.iter().take(self.step.saturating_add(1)) {
+        for step in steps.iter().take(index.saturating_add(1)) {
             next.add(step, at.namespaces);
         }
+        (next.step, next.at) = (index, Mark::of(steps, index));
         // The clock of the leader that wrote it may have been fast.
         let since = self.since.min(at.now);
-        let is_over = match steps.get(self.step).and_then(Step::action) {
+        let is_over = match steps.get(index).and_then(Step::action) {
             None => false,
             Some(StepAction::Pause(pause)) => {
                 let length = pause.length().and_then(|length| SignedDuration::try_from(length).ok());
-                at.is_resumed || length.is_some_and(|length| at.now.duration_since(since) >= length)
+                let is_past = |length: SignedDuration| at.now.duration_since(since) >= length;
+                at.is_resumed || at.is_done && length.is_some_and(is_past)
             }
             // What has just been added is not done.
             Some(_) => at.is_done && next.extent == self.extent,
         };
         if is_over {
-            (next.step, next.since) = (self.step.saturating_add(1), at.now);
-            if let Some(step) = steps.get(next.step) {
-                next.add(step, at.namespaces);
-            }
+            next.enter(index.saturating_add(1), steps, at);
         }
         next
+    }
+
+    /// Begins the step `index`.
+    fn enter(&mut self, index: usize, steps: &[Step], at: &Now<'_>) {
+        (self.step, self.at, self.since) = (index, Mark::of(steps, index), at.now);
+        if let Some(step) = steps.get(index) {
+            self.add(step, at.namespaces);
+        }
+    }
+
+    /// Where the step that goes on is among `steps` now. None if an edit has removed it.
+    fn index(&self, steps: &[Step]) -> Option<usize> {
+        let Some(mark) = self.at.as_ref().filter(|_| self.step < ALL) else { return Some(self.step) };
+        let is_it = |index: &usize| steps.get(*index).is_some_and(|step| hash(step) == mark.hash);
+        if is_it(&self.step) {
+            return Some(self.step);
+        }
+        let found = (0..steps.len()).filter(is_it).min_by_key(|index| (index.abs_diff(self.step), *index));
+        // The step itself may have been edited.
+        found.or_else(|| (steps.len() == mark.of).then_some(self.step))
     }
 
     fn add(&mut self, step: &Step, namespaces: &BTreeMap<String, Arc<Value>>) {
@@ -109,13 +157,19 @@ impl Reached {
 
     /// Whether every workload has the update revision.
     pub fn has_all(&self, steps: &[Step]) -> bool {
-        !self.undone && self.step >= steps.len()
+        !self.undone && self.index(steps).is_some_and(|index| index >= steps.len())
     }
 
     /// Why nothing goes on, if the step is a pause.
     pub fn paused(&self, steps: &[Step]) -> Option<String> {
-        let Some(StepAction::Pause(pause)) = steps.get(self.step)?.action() else { return None };
-        let number = self.step + 1;
+        let Some(index) = self.index(steps) else {
+            let next = self.step.min(steps.len()).saturating_add(1);
+            return Some(format!(
+                "the step that it was at is removed: `scpol rollout resume` goes on with step {next}"
+            ));
+        };
+        let Some(StepAction::Pause(pause)) = steps.get(index)?.action() else { return None };
+        let number = index + 1;
         Some(match pause.length().and_then(|length| SignedDuration::try_from(length).ok()) {
             Some(length) => {
                 let end = self.since.saturating_add(length).unwrap_or(self.since);
@@ -292,11 +346,40 @@ mod tests {
     fn a_begin_ahead_of_the_clock_and_a_step_out_of_range_hold_nothing_up() {
         let steps = steps(json!([{ "pause": {} }, { "percent": 100 }]));
         let ahead = Reached::begin("old", at(600));
-        assert_eq!(advance(&ahead, &steps, &["a"], true, false, 5), ahead);
+        assert_eq!(advance(&ahead, &steps, &["a"], true, false, 5).since, ahead.since);
         assert_eq!(advance(&ahead, &steps, &["a"], true, true, 5).step, 1, "it is resumed");
         let far = Reached { step: usize::MAX, ..Reached::begin("old", at(0)) };
         assert_eq!(advance(&far, &steps, &["a"], true, true, 5).step, usize::MAX);
         assert!(far.has_all(&steps) && far.paused(&steps).is_none());
+    }
+
+    #[test]
+    fn an_edit_of_the_steps_before_loses_no_pause() {
+        let canary = json!({ "namespaces": ["canary"] });
+        let (gate, half, minutes) =
+            (json!({ "pause": {} }), json!({ "percent": 50 }), json!({ "pause": { "duration": "30m" } }));
+        let first = steps(json!([canary, minutes, half, gate]));
+        let reached = |index: usize| {
+            let mark = Mark { hash: hash(&first[index]), of: first.len() };
+            Reached { step: index, at: Some(mark), ..Reached::begin("old", at(0)) }
+        };
+        let told = |from: &Reached, now: Value, is_resumed: bool| {
+            let now = steps(now);
+            let next = advance(from, &now, &["a", "b"], true, is_resumed, 5);
+            (next.step, next.paused(&now).is_some(), next.has_all(&now))
+        };
+        assert_eq!(told(&reached(1), json!([minutes, half, gate]), false), (0, true, false), "the canary is removed");
+        assert_eq!(told(&reached(3), json!([half, gate]), false), (1, true, false), "all before are removed");
+        assert_eq!(
+            told(&reached(1), json!([gate, canary, minutes, half, gate]), false),
+            (2, true, false),
+            "one is added"
+        );
+        assert_eq!(told(&reached(3), json!([canary, half]), false), (3, true, false), "the pause itself is removed");
+        assert_eq!(told(&reached(3), json!([canary, half]), true), (2, false, true), "and that is confirmed");
+        assert_eq!(told(&reached(1), json!([half]), true), (1, false, true));
+        let longer = json!([canary, { "pause": { "duration": "40m" } }, half, gate]);
+        assert_eq!(told(&reached(1), longer, false), (1, true, false), "it is edited itself");
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Begin {
         let mut evicted = last.map(|last| last.record.progress.evicted.clone()).unwrap_or_default();
         evicted.values_mut().for_each(|evicted| (evicted.at, evicted.newest) = (now, None));
         // Where nothing is rolled out, a rollout begins when that is switched on.
-        let begun = policy.spec.rolls().then_some(now);
+        let begun = rolls(policy).then_some(now);
         let progress = Progress {
             begun,
             is_new: from.is_some()

@@ -856,6 +856,33 @@ fn what_the_server_gave_no_answer_about_is_tried_again_once_it_changes() {
 }
 
 #[test]
+fn an_answer_that_no_news_of_the_watch_follows_holds_no_place_for_ever() {
+    for answer in [Answer::Changed(1), Answer::NotNeeded(None)] {
+        let mut scene = Scene::new().max_unavailable(1);
+        scene.has(&deployment("a"), OLD);
+        scene.has(&deployment("b"), OLD);
+        assert_eq!(scene.updates(), ["a"]);
+        scene.answer(&deployment("a"), answer.clone());
+        scene.now += 9;
+        assert_eq!(scene.updates(), [""; 0], "{answer:?}: the watch may be behind");
+        scene.now += 2;
+        assert_eq!(scene.updates(), ["a"], "{answer:?}");
+        // A new edit does not help, and the place is free if nothing is to be done.
+        scene.answer(&deployment("a"), answer.clone());
+        scene.begin("envoy:3");
+        for member in scene.members.as_mut().unwrap().values_mut() {
+            member.revision = hash("envoy:3").into();
+        }
+        scene.now += 11;
+        assert_eq!(scene.updates(), ["a"], "{answer:?}");
+        scene.answer(&deployment("a"), answer.clone());
+        scene.member(&deployment("a")).carries = Carries::This;
+        scene.now += 11;
+        assert_eq!(scene.updates(), ["b"], "{answer:?}");
+    }
+}
+
+#[test]
 fn what_is_left_and_has_changed_goes_back_too_and_no_pause_keeps_it() {
     let left = || Answer::Left(1, Left { code: Code::RolloutOptedOut, message: "opted out".into() });
     let mut scene = Scene::new();
@@ -1323,5 +1350,182 @@ fn what_waits_for_a_resume_holds_a_pause_and_one_resume_ends_one_of_them() {
     scene.commands.resumed = Some(at(500));
     assert_eq!(scene.updates(), ["b"]);
     scene.patch(&deployment("canary/b"));
+    assert!(scene.says().starts_with("Paused step 2"), "it begins again");
+    scene.now += 60;
     assert!(scene.says().starts_with("Paused step 3"));
+}
+
+#[test]
+fn an_owner_that_cannot_make_pods_keeps_those_that_it_has() {
+    let mut scene = Scene::new().max_unavailable(3);
+    scene.replica_set("web", 3, OLD);
+    scene.members.as_mut().unwrap().remove(&pod("web-2"));
+    scene.owners.as_mut().unwrap().get_mut("web").unwrap().fails_since = Some(at(-1000));
+    assert_eq!(scene.updates(), [""; 0]);
+    let said = scene.says();
+    assert!(said.starts_with("Complete 0 of 2") && said.contains("2 are left"), "{said}");
+}
+
+#[test]
+fn what_an_owner_lacks_counts_also_if_its_template_does_not_match() {
+    let mut scene = Scene::new().max_unavailable(3);
+    scene.replica_set("db", 3, OLD);
+    scene.owners.as_mut().unwrap().get_mut("db").unwrap().policies.clear();
+    assert_eq!(scene.updates(), ["db-0"]);
+    scene.answer(&pod("db-0"), Answer::Done(Done::Evicted));
+    scene.members.as_mut().unwrap().remove(&pod("db-0"));
+    assert_eq!(scene.updates(), [""; 0]);
+    assert!(scene.says().contains("ReplicaSet/db, which lacks 1"), "{}", scene.says());
+}
+
+#[test]
+fn a_moment_without_readiness_is_no_failure_long_after_the_update() {
+    let mut scene = Scene::new();
+    scene.now = 7200;
+    let health = scene.has(&deployment("a"), NEW).health;
+    let uid = scene.member(&deployment("a")).uid.to_string();
+    scene.has(&deployment("b"), OLD);
+    assert_eq!(scene.updates(), ["b"]);
+    scene.answer(&deployment("b"), Answer::Blocked("no".into()));
+    let write = Write { uid, at: at(1), by: "one".into(), evict: false };
+    scene.record().progress.writes.insert("deployments.apps/shop/a".into(), write);
+    for (is_ready, is_settled, since) in [(false, true, Some(7195)), (false, true, None), (true, false, Some(-100))] {
+        scene.member(&deployment("a")).health = Health { is_ready, is_settled, since: since.map(at), ..health };
+        let said = scene.says();
+        assert!(said.starts_with("RollingOut"), "{since:?}: {said}");
+        scene.member(&deployment("a")).health = health;
+        scene.says();
+    }
+    scene.member(&deployment("a")).health = Health { is_ready: false, since: None, ..health };
+    scene.says();
+    scene.now += 601;
+    scene.answer(&deployment("b"), Answer::Blocked("no".into()));
+    assert!(scene.says().starts_with("Halted"), "{}", scene.says());
+}
+
+#[test]
+fn a_resume_after_a_failure_ends_no_timed_pause_and_neither_does_time_while_something_is_not_ready() {
+    let mut scene = Scene::new()
+        .steps(json!([{ "namespaces": ["canary"] }, { "pause": { "duration": "30m" } }, { "percent": 100 }]));
+    let canary = deployment("canary/a");
+    scene.has(&canary, OLD);
+    scene.has(&deployment("b"), OLD);
+    scene.says();
+    let hash = hash(NEW);
+    let member = scene.member(&canary);
+    (member.revision, member.carries) = (hash.into(), Carries::Other(OLD.into()));
+    assert_eq!(scene.updates(), ["a"]);
+    scene.patch(&canary);
+    assert!(scene.says().starts_with("Paused step 2 is a pause"), "{}", scene.says());
+    scene.now = 600;
+    let ready = scene.member(&canary).health;
+    scene.member(&canary).health = Health { is_ready: false, since: Some(at(600)), ..ready };
+    scene.stuck.insert(canary.clone());
+    assert!(scene.says().starts_with("Halted"));
+    scene.now = 40_000;
+    scene.commands.resumed = Some(at(40_000));
+    scene.stuck.clear();
+    scene.says();
+    assert_eq!(scene.record().reached.as_ref().unwrap().step, 1);
+    scene.now += 1800;
+    scene.member(&canary).health = Health { is_ready: false, since: Some(at(scene.now - 5)), ..ready };
+    scene.says();
+    assert_eq!(scene.record().reached.as_ref().unwrap().step, 1, "its canary is not ready");
+    scene.member(&canary).health = Health { since: Some(at(scene.now)), ..ready };
+    scene.says();
+    assert_eq!(scene.record().reached.as_ref().unwrap().step, 2);
+}
+
+#[test]
+fn an_owner_that_is_scaled_after_its_eviction_and_one_that_lacked_pods_before_fail_nothing() {
+    for was_broken in [false, true] {
+        let mut scene = Scene::new();
+        scene.replica_set("db", if was_broken { 3 } else { 1 }, OLD);
+        if was_broken {
+            scene.members.as_mut().unwrap().retain(|object, _| object.name == "db-0");
+            let member = scene.member(&pod("db-0"));
+            member.health = Health { is_ready: false, since: Some(at(-1000)), ..member.health };
+        }
+        assert_eq!(scene.updates(), ["db-0"]);
+        let again = scene.evict(&pod("db-0"), NEW);
+        if was_broken {
+            let member = scene.member(&again);
+            member.health.is_ready = false;
+        } else {
+            scene.owners.as_mut().unwrap().get_mut("db").unwrap().desired = 100;
+        }
+        scene.says();
+        scene.now += 1000;
+        assert!(scene.says().starts_with("RollingOut"), "{was_broken}: {}", scene.says());
+    }
+}
+
+#[test]
+fn a_pod_for_which_others_of_its_owner_wait_is_named() {
+    let mut scene = Scene::new();
+    scene.replica_set("db", 3, OLD);
+    let member = scene.member(&pod("db-1"));
+    member.health = Health { is_ready: false, since: Some(at(-1000)), ..member.health };
+    assert_eq!(scene.updates(), ["db-1"]);
+    let again = scene.evict(&pod("db-1"), NEW);
+    scene.member(&again).health.is_ready = false;
+    let said = scene.says();
+    assert!(said.contains(&format!("waits for shop/{}, which is not ready", again.name)), "{said}");
+}
+
+#[test]
+fn what_broke_before_rollouts_were_switched_on_is_no_failure() {
+    let template = content(NEW).template;
+    for (field, value) in [("mode", json!("Audit")), ("suspend", json!(true))] {
+        let mut spec = json!({ "template": template, "updateStrategy": { "type": "RollingUpdate" } });
+        spec[field] = value;
+        let policy = json!({ "metadata": { "name": "envoy", "uid": "u" }, "spec": spec });
+        let policy = Policy::parse(&policy, &Site::new("scpol-system", [], [])).unwrap();
+        let begin = Begin::of(&policy, &[], Commands::default(), at(0)).unwrap();
+        assert_eq!((begin.record.progress.begun, begin.record.progress.disturbed), (None, None), "{field}");
+    }
+}
+
+#[test]
+fn an_announced_eviction_waits_while_another_pod_of_its_owner_is_not_available() {
+    let mut scene = Scene::new().max_unavailable(2);
+    scene.replica_set("web", 2, OLD);
+    assert_eq!(scene.updates(), ["web-0"]);
+    scene.new_leader();
+    let member = scene.member(&pod("web-1"));
+    let ready = member.health;
+    member.health = Health { is_ready: false, since: Some(at(1)), ..ready };
+    assert_eq!(scene.updates(), [""; 0]);
+    assert!(scene.says().contains("web-1"), "{}", scene.says());
+    scene.member(&pod("web-1")).health = ready;
+    assert_eq!(scene.updates(), ["web-0"]);
+}
+
+#[test]
+fn what_was_broken_before_waits_where_the_record_has_no_room_for_it() {
+    let mut scene = Scene::new();
+    let known = (0..256).map(|number| format!("deployments.apps/shop/other-{number}"));
+    scene.record().progress.broken = known.collect();
+    let member = scene.has(&deployment("a"), OLD);
+    member.health = Health { is_ready: false, since: Some(at(-1000)), ..member.health };
+    assert_eq!(scene.updates(), [""; 0]);
+    assert!(scene.says().contains("1 are left"), "{}", scene.says());
+    scene.record().progress.broken.clear();
+    scene.member(&deployment("a")).version += 1;
+    scene.now += 20;
+    assert_eq!(scene.updates(), ["a"]);
+}
+
+#[test]
+fn a_template_that_is_written_anew_months_later_is_patched_again_each_time() {
+    let mut scene = Scene::new();
+    scene.has(&deployment("a"), OLD);
+    for _ in 0..6 {
+        assert_eq!(scene.updates(), ["a"]);
+        scene.patch(&deployment("a"));
+        scene.now += 3600;
+        assert!(scene.says().starts_with("Complete"), "{}", scene.says());
+        let member = scene.member(&deployment("a"));
+        (member.version, member.carries) = (member.version + 1, Carries::Nothing);
+    }
 }

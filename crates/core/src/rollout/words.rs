@@ -75,6 +75,16 @@ pub(super) fn unclear(owner: &Owner) -> String {
     format!("waits until {owner} has no more pods than it wants")
 }
 
+/// What another pod of its owner waits for.
+pub(super) fn beside(pod: &ObjectRef) -> String {
+    format!("waits for {}, which is not ready: another pod of its owner comes next", named(pod))
+}
+
+/// What was unavailable before, when the record has no room for more of these.
+pub(super) fn too_many_broken(most: usize) -> String {
+    format!("it was not ready before the rollout began, as were {most} others, which are updated first")
+}
+
 /// The record has no room for more.
 pub(super) fn crowded(most: usize) -> String {
     format!("waits for {most} that are being updated, the most at once")
