@@ -124,6 +124,9 @@ pub struct Watch {
     /// The time after its start in which an API server may reject lists, because it has not read its roles. After that,
     /// a right is missing. After that and a call without a failure, the right has been granted.
     pub refused: Duration,
+    /// How long the labels of Namespaces stay those with which workloads have been compared, although they change all the time.
+    /// To compare all again takes seconds, and rollouts wait for that.
+    pub relabelled: Duration,
 }
 
 /// See [`Timing::controller`].
@@ -346,6 +349,7 @@ const DOCUMENTED: Timing = Timing {
         first_pause: millis(100),
         longest_pause: millis(1500),
         refused: seconds(10),
+        relabelled: seconds(60),
     },
     controller: Controller {
         tick: seconds(1),
@@ -446,6 +450,7 @@ const SHORT: Timing = Timing {
         duration_of_custom_resources: seconds(3),
         longest_pause: millis(500),
         refused: seconds(6),
+        relabelled: seconds(3),
         ..DOCUMENTED.watch
     },
     controller: Controller {
@@ -556,6 +561,7 @@ mod tests {
             ("a replica answers until its successor leads", process.successor, process.leaving),
             ("it tries more than once to report the stop", process.stop_report_pause, process.stop_report),
             ("idle connections close within the time to leave", webhook.linger, process.leaving),
+            ("workloads are compared before labels count again", 2 * controller.recount_delay, watch.relabelled),
             ("custom resources are seen sooner", watch.duration_of_custom_resources, watch.duration),
             ("a dead watch of custom resources is noticed while a create waits", watch.duration, CREATE_LIMIT),
             ("pauses grow", watch.first_pause, watch.longest_pause),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::warn;
 
@@ -42,12 +42,26 @@ struct State {
     is_synced: bool,
     /// How often labels have changed.
     changes: u64,
+    /// The changes that count.
+    edition: u64,
+    /// Until when no later change counts, and how long that is.
+    holds: (Option<Instant>, Duration),
     relabelled: bool,
     /// The names in reviews that will be asked for. All reviews of one name that come before the request share it.
     queued: HashMap<String, watch::Sender<Option<Answer>>>,
     /// The places of waiting reviews, the oldest first: those that may not ask, and those that may. So strangers take no
     /// place of others.
     waiting: [VecDeque<oneshot::Sender<()>>; 2],
+}
+
+impl State {
+    /// Counts the changes of labels until `now`, unless others have been counted a moment ago.
+    fn count(&mut self, now: Instant) {
+        let (until, pause) = self.holds;
+        if self.changes != self.edition && until.is_none_or(|until| until <= now) {
+            (self.edition, self.holds, self.relabelled) = (self.changes, (Some(now + pause), pause), true);
+        }
+    }
 }
 
 /// The answer of the server about a name: none if there is no such Namespace.
@@ -73,10 +87,12 @@ impl Namespaces {
     }
 
     /// How often labels have changed; none before a whole list has been read. What was compared with Namespaces holds as long as
-    /// this number stays.
+    /// this number stays. It stays for [`timing::Watch::relabelled`] at least: whoever changes labels all the time does not keep others from
+    /// being compared.
     pub fn edition(&self) -> Option<u64> {
-        let state = self.state();
-        state.is_synced.then_some(state.changes)
+        let mut state = self.state();
+        state.count(Instant::now());
+        state.is_synced.then_some(state.edition)
     }
 
     /// The Namespace `name` of a stored workload, from the cache or else from the server, because a workload may arrive
@@ -196,7 +212,9 @@ impl Namespaces {
 
     /// Whether labels have changed since the last call, so that other workloads may match now.
     pub fn take_relabelled(&self) -> bool {
-        std::mem::take(&mut self.state().relabelled)
+        let mut state = self.state();
+        state.count(Instant::now());
+        std::mem::take(&mut state.relabelled)
     }
 
     fn set(&self, object: &Object) {
@@ -204,8 +222,8 @@ impl Namespaces {
         let mut state = self.state();
         let known = state.known.get(object.name());
         if known.is_some_and(|known| known["metadata"]["labels"] != fresh["metadata"]["labels"]) {
-            state.relabelled = true;
             state.changes += 1;
+            state.count(Instant::now());
         }
         state.known.insert(object.name().to_owned(), Arc::new(fresh));
         drop(state);
@@ -242,6 +260,7 @@ pub async fn follow(
     let events = client::watch(&api, &watcher::Config::default(), resync, timing);
     pin_mut!(events);
     let mut listed = HashSet::new();
+    namespaces.state().holds.1 = timing.relabelled;
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => listed.clear(),
@@ -294,12 +313,26 @@ mod tests {
         assert_eq!(namespaces.all().map(|all| all.len()), Some(1));
     }
 
+    #[test]
+    fn whoever_relabels_all_the_time_makes_few_editions_and_the_last_change_counts() {
+        let begin = Instant::now();
+        let mut state = State { holds: (None, Duration::from_secs(60)), ..State::default() };
+        let mut editions = BTreeMap::new();
+        for second in 0..=150 {
+            state.changes += u64::from(second < 100);
+            state.count(begin + Duration::from_secs(second));
+            if std::mem::take(&mut state.relabelled) {
+                editions.insert(second, state.edition);
+            }
+        }
+        assert_eq!(editions, [(0, 1), (60, 61), (120, 100)].into());
+    }
+
     use crate::timing::Timing;
     use futures::future::join_all;
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::json;
-    use std::time::Instant;
     use tower::{BoxError, service_fn};
 
     const TIMING: &timing::Webhook = &Timing::short().webhook;
