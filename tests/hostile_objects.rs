@@ -236,6 +236,7 @@ fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Polici
         members,
         owners: &Owners::new(),
         beside: &std::collections::HashMap::new(),
+        busy: &std::collections::BTreeMap::new(),
         kinds: &policy.kinds,
         update: policy.revision.as_deref().unwrap(),
         published: Published { is_in_force: true, earlier },

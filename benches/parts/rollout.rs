@@ -268,6 +268,7 @@ fn pure_plan(pods: usize) -> Option<f64> {
             members: &members,
             owners: &owners,
             beside: &std::collections::HashMap::new(),
+            busy: &std::collections::BTreeMap::new(),
             kinds: std::slice::from_ref(kind),
             update: "new",
             published: Published { is_in_force: true, earlier: None },

@@ -118,7 +118,7 @@ impl Keeper {
         match call(self.api::<Object>().get_opt(name)).await? {
             Some(object) if Stored::parse(&object.value()).is_none() => {
                 let why = "is not labelled as the operator's, and has the name of a revision: delete it";
-                Err(CallError::Away(format!("the ControllerRevision `{}/{name}` {why}", self.namespace)))
+                Err(CallError::Unsent(format!("the ControllerRevision `{}/{name}` {why}", self.namespace)))
             }
             _ => Ok(None),
         }

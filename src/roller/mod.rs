@@ -33,7 +33,7 @@ use crate::policy::{Policy, Site, checks};
 use crate::rollout::limit::Evictions;
 use crate::rollout::record::MINUTE;
 use crate::rollout::stored::rolls;
-use crate::rollout::{Foreign, Owners, Unknown};
+use crate::rollout::{Busy, Foreign, Owners, Unknown};
 use crate::survival;
 use crate::workloads::Workloads;
 use futures::future::BoxFuture;
@@ -136,13 +136,16 @@ impl Roller<'_> {
         self.ask_for_rights(&snapshot);
         self.tell_foreign(&snapshot);
         let mut evictions = self.evictions_left(&snapshot);
+        let mut evicting: BTreeMap<String, Busy> =
+            snapshot.stored.keys().map(|name| (name.clone(), self.evicting(name, &snapshot))).collect();
         for (name, stored) in snapshot.stored.iter() {
             let rolled = self.policies.entry(name.clone()).or_default();
             rolled.is_of(&stored.uid);
             match &stored.parsed {
                 Ok(policy) if !rolled.is_busy => {
-                    let announced = self.look_at_safely(policy, &snapshot, evictions);
+                    let announced = self.look_at_safely(policy, &snapshot, (evictions, &of_others(&evicting, name)));
                     evictions = evictions.saturating_sub(announced);
+                    evicting.insert(name.clone(), self.evicting(name, &snapshot));
                 }
                 Ok(_) => {}
                 Err(_) => rolled.shown = State::default(),
@@ -152,16 +155,21 @@ impl Roller<'_> {
         self.board.set_rollouts(states.collect());
     }
 
-    /// Looks at `policy`, of which so many pods may be evicted now. Returns how many evictions it announces. A panic costs only this
-    /// rollout, for a while.
-    fn look_at_safely(&mut self, policy: &Arc<Policy>, snapshot: &Snapshot, evictions: usize) -> usize {
+    /// Looks at `policy`, of which so many pods may be evicted now, but none of an owner that is busy. Returns how many evictions it announces.
+    /// A panic costs only this rollout, for a while.
+    fn look_at_safely(
+        &mut self,
+        policy: &Arc<Policy>,
+        snapshot: &Snapshot,
+        (evictions, busy): (usize, &Busy),
+    ) -> usize {
         let operator = self.workloads.operator.clone();
         let now = Instant::now();
         let Some(rolled) = self.policies.get_mut(&policy.name) else { return 0 };
         if rolled.panicked.is_some_and(|at| now.duration_since(at) < operator.timing.rollout.again) {
             return 0;
         }
-        let look = || self.look_at(policy, snapshot, evictions);
+        let look = || self.look_at(policy, snapshot, (evictions, busy));
         let looked = survival::attempt(&operator.metrics, "looking at a rollout", look);
         let Some(rolled) = self.policies.get_mut(&policy.name) else { return 0 };
         rolled.panicked = looked.is_none().then_some(now);
@@ -172,14 +180,19 @@ impl Roller<'_> {
         };
         let Some(task) = task else { return 0 };
         let announced = task.evictions();
-        (rolled.is_busy, rolled.announced) = (true, announced);
+        (rolled.is_busy, rolled.announced, rolled.recording) = (true, announced, task.record().cloned());
         let task = self.task(policy, snapshot, task);
         self.running.spawn(task);
         announced
     }
 
     /// Looks at `policy` once. Returns what is to be written.
-    fn look_at(&mut self, policy: &Arc<Policy>, snapshot: &Snapshot, evictions: usize) -> Option<Task> {
+    fn look_at(
+        &mut self,
+        policy: &Arc<Policy>,
+        snapshot: &Snapshot,
+        (evictions, busy): (usize, &Busy),
+    ) -> Option<Task> {
         let (hash, stored) = (policy.revision.as_deref()?, snapshot.stored.get(&policy.name)?);
         let facts = policy::Around {
             workloads: self.workloads,
@@ -187,6 +200,7 @@ impl Roller<'_> {
             is_in_force: self.board.in_force(&policy.name) == InForce::by(policy),
             leader: &self.leader,
             evictions,
+            busy,
         };
         let rolled = self.policies.get_mut(&policy.name)?;
         if rolled.rests() {
@@ -207,7 +221,7 @@ impl Roller<'_> {
             if rolls(policy) && matches!(task, Task::Begin(..)) {
                 (rolled.shown.update, rolled.shown.is_halted) = (Some(hash.to_owned()), false);
                 // Between two attempts, users see why the last one was refused.
-                let refused = rolled.refused().map(|why| Progress::Halted(why.to_owned()));
+                let refused = rolled.refused().cloned();
                 let new = || Progress::NewRevision("its revision is not stored yet".into());
                 rolled.conclude(refused.unwrap_or_else(new), None);
             }
@@ -230,6 +244,13 @@ impl Roller<'_> {
         });
         let begun = begun.fold(0, usize::saturating_add);
         self.evictions.left(begun, now)
+    }
+
+    /// The owners of which the rollout of the policy `name` may be evicting a pod.
+    fn evicting(&self, name: &str, snapshot: &Snapshot) -> Busy {
+        let Some(rolled) = self.policies.get(name) else { return Busy::new() };
+        let (shown, now) = (snapshot.revisions.of_policy(name), Timestamp::now());
+        self.workloads.fleet(|fleet| rolled.evicting(shown, fleet.known(name), now))
     }
 
     /// The makers of pods, if the policy targets pods.
@@ -256,7 +277,7 @@ impl Roller<'_> {
             return;
         }
         let Some(rolled) = self.policies.get_mut(&policy) else { return };
-        (rolled.is_busy, rolled.announced) = (false, 0);
+        (rolled.is_busy, rolled.announced, rolled.recording) = (false, 0, None);
         for happened in happened {
             if let Some(announced) = happened.unused_eviction() {
                 self.evictions.note_unused(announced.as_second());
@@ -316,6 +337,16 @@ impl Roller<'_> {
             (name, happened)
         })
     }
+}
+
+/// What the rollouts of other policies than `name` may be evicting.
+fn of_others(evicting: &BTreeMap<String, Busy>, name: &str) -> Busy {
+    let mut all = Busy::new();
+    for (owner, at) in evicting.iter().filter(|(other, _)| *other != name).flat_map(|(_, busy)| busy) {
+        let first = all.entry(owner.clone()).or_insert(*at);
+        *first = (*first).min(*at);
+    }
+    all
 }
 
 /// Whether the Namespace `object` of that `name` is one that steps of `policy` count.

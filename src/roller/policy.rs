@@ -14,7 +14,9 @@ use crate::policy::Policy;
 use crate::revision::Content;
 use crate::rollout::pace::Look;
 use crate::rollout::record::Commands;
-use crate::rollout::{Action, Event, Member, Owners, Published, State, Stored, Unknown, World, stored};
+use crate::rollout::{
+    Action, Busy, Event, Member, Members, Owners, Published, Record, State, Stored, Unknown, World, stored,
+};
 use crate::timing;
 use crate::update::{self, Asked, Carries};
 use crate::workload::ObjectRef;
@@ -37,10 +39,12 @@ pub(super) struct Rolled {
     pub(super) is_busy: bool,
     /// How many evictions are being announced.
     pub(super) announced: usize,
+    /// The record that is being written.
+    pub(super) recording: Option<Record>,
     /// The revisions that we have written, as the server returned them, until the watch shows them.
     written: BTreeMap<String, Written>,
-    /// When and why the server last refused to keep a revision.
-    refused: Option<(Instant, String)>,
+    /// When the server last refused to keep a revision, and what that means.
+    refused: Option<(Instant, Progress)>,
     /// Until when nothing is written: the server has refused a write, or the watch is behind.
     rest_until: Option<Instant>,
     /// When superfluous revisions were last deleted.
@@ -70,6 +74,8 @@ pub(super) struct Around<'a> {
     pub(super) is_in_force: bool,
     pub(super) leader: &'a str,
     pub(super) evictions: usize,
+    /// The owners of which the rollouts of other policies may be evicting a pod.
+    pub(super) busy: &'a Busy,
 }
 
 impl Rolled {
@@ -91,14 +97,22 @@ impl Rolled {
             Knowledge::Read => {}
         }
         match &self.refused {
-            Some((at, why)) if at.elapsed() < timing.again => Err(Progress::Halted(why.clone())),
+            Some((at, why)) if at.elapsed() < timing.again => Err(why.clone()),
             _ => Ok(()),
         }
     }
 
-    /// Why the server refused to keep the last revision.
-    pub(super) fn refused(&self) -> Option<&str> {
-        self.refused.as_ref().map(|(_, why)| why.as_str())
+    /// The owners of which this rollout may evict a pod at any moment. `shown` are its revisions as the watch has shown them, and `members`
+    /// are those of its policy that are known.
+    pub(super) fn evicting(&self, shown: &[Stored], members: &Members, now: Timestamp) -> Busy {
+        let revisions = self.revisions(shown);
+        let record = self.recording.as_ref().or(revisions.last().map(|last| &last.record));
+        record.map(|record| self.state.evicting(record, members, now)).unwrap_or_default()
+    }
+
+    /// What it means that the server refused to keep the last revision.
+    pub(super) fn refused(&self) -> Option<&Progress> {
+        self.refused.as_ref().map(|(_, why)| why)
     }
 
     /// The revisions of the policy, oldest first: those that the watch has `shown`, and those that we have written since.
@@ -195,7 +209,7 @@ impl Rolled {
         let (outcome, updates) = workloads.fleet(|fleet| {
             let served = policy.kinds.iter().filter(|kind| !kind.is_job() && operator.resource(kind).is_some());
             let members = workloads.basis(at).and_then(|basis| fleet.members(&policy.name, basis, served));
-            let beside = fleet.beside(&policy.name);
+            let beside = owners.as_ref().map(|owners| fleet.beside(&policy.name, owners)).unwrap_or_default();
             let stuck = |object: &ObjectRef| {
                 workloads.starts(|starts| starts.stuck_in(object, &policy.name, &policy.template.hash))
             };
@@ -225,6 +239,7 @@ impl Rolled {
                 members,
                 owners,
                 beside: &beside,
+                busy: around.busy,
                 namespaces: namespaces.as_ref(),
                 evictions: around.evictions,
                 stuck: &stuck,
@@ -321,8 +336,15 @@ impl Rolled {
 
     fn refuse(&mut self, policy: &str, error: &CallError) {
         warn!(policy, %error, "Cannot keep revisions; without them nothing is rolled out");
-        self.refused = Some((Instant::now(), format!("{}: {error}", Code::ServerAway)));
+        self.refused = Some((Instant::now(), not_kept(error)));
     }
+}
+
+/// What it means for a rollout that its revision cannot be kept. Without a verdict, the next attempt may succeed.
+fn not_kept(error: &CallError) -> Progress {
+    let is_away = matches!(error, CallError::Away(_) | CallError::Unconnected(_));
+    let why = format!("{}: {error}", Code::ServerAway);
+    if is_away || matches!(error.code(), 429 | 500..) { Progress::NewRevision(why) } else { Progress::Halted(why) }
 }
 
 /// Whether `one` is an older version than `other` of the same object.
@@ -369,4 +391,21 @@ fn refusal() -> String {
         "{}: cannot list and watch controllerrevisions in the operator's namespace; apply `config/rbac/rollout`",
         Code::MissingRight
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn a_revision_that_is_not_kept_halts_nothing_if_the_next_attempt_may_succeed() {
+        let answer = |code: u16| CallError::answer(Status::default(), code, None);
+        for passing in [answer(429), answer(500), answer(504), CallError::Away("no route".into())] {
+            assert!(matches!(not_kept(&passing), Progress::NewRevision(why) if why.starts_with("SCP")), "{passing}");
+        }
+        for lasting in [answer(403), answer(422), CallError::Unsent("delete it".into())] {
+            assert!(matches!(not_kept(&lasting), Progress::Halted(_)), "{lasting}");
+        }
+    }
 }

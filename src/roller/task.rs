@@ -86,6 +86,11 @@ impl Task {
         (!updates.is_empty()).then(|| Self::Update(updates, from, (settings.pod_update, restarted, Timestamp::now())))
     }
 
+    /// The record that it writes.
+    pub(super) fn record(&self) -> Option<&Record> {
+        if let Self::Record(_, record, _) = self { Some(record) } else { None }
+    }
+
     /// How many evictions it announces.
     pub(super) fn evictions(&self) -> usize {
         let Self::Record(before, record, _) = self else { return 0 };

@@ -7,7 +7,7 @@ use crate::cluster::object::Object;
 use crate::inject::marker;
 use crate::policy::extent::Place;
 use crate::policy::{Policy, Site};
-use crate::rollout::{Health, Member, Members};
+use crate::rollout::{Health, Member, Members, Owners};
 use crate::update::{self, Carries, MAKERS};
 use crate::workload::{Kind, ObjectRef, Workload};
 use jiff::{SignedDuration, Timestamp};
@@ -106,11 +106,14 @@ impl Fleet {
         }
     }
 
-    /// How many pods each controller has that are no members of `policy`.
-    pub fn beside(&self, policy: &str) -> HashMap<Arc<str>, usize> {
+    /// How many pods each of `owners` has that are no members of `policy`. Whoever writes a pod can name a controller of another namespace,
+    /// which does not make it.
+    pub fn beside(&self, policy: &str, owners: &Owners) -> HashMap<Arc<str>, usize> {
         let mut counts = HashMap::new();
-        for controller in self.beside.get(policy).into_iter().flat_map(HashMap::values) {
-            *counts.entry(controller.clone()).or_default() += 1;
+        for (object, controller) in self.beside.get(policy).into_iter().flatten() {
+            if owners.get(controller).is_some_and(|owner| owner.namespace == object.namespace) {
+                *counts.entry(controller.clone()).or_default() += 1;
+            }
         }
         counts
     }
@@ -161,7 +164,12 @@ impl Fleet {
     ) -> Option<&Members> {
         let counted = self.counted.get(policy);
         let is_counted = |kind: &Arc<Kind>| counted.and_then(|counted| counted.get(kind)) == Some(&basis);
-        kinds.all(is_counted).then(|| self.members.get(policy).unwrap_or(&NOBODY))
+        kinds.all(is_counted).then(|| self.known(policy))
+    }
+
+    /// The members of `policy` that are known, whether or not that is all of them.
+    pub fn known(&self, policy: &str) -> &Members {
+        self.members.get(policy).unwrap_or(&NOBODY)
     }
 
     /// Forgets the policies that no longer roll, and the kinds that they no longer target.
@@ -356,6 +364,27 @@ mod tests {
             assert!(changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(4)))));
             assert!(changes(end));
         }
+    }
+
+    #[test]
+    fn only_pods_of_its_namespace_are_beside_the_members_of_an_owner() {
+        let owner = crate::rollout::Owner {
+            kind: "ReplicaSet",
+            namespace: "shop".into(),
+            name: "web".into(),
+            desired: 2,
+            astray: 0,
+            created: None,
+            fails_since: None,
+            policies: ["p".into()].into(),
+            carried: [].into(),
+        };
+        let (mut fleet, owners) = (Fleet::default(), Owners::from([("u".into(), owner)]));
+        for (namespace, controller) in [("shop", "u"), ("other", "u"), ("shop", "v")] {
+            let pod = ObjectRef::new(Kind::find("", "pods").unwrap(), (namespace, &format!("pod-{controller}")));
+            fleet.see_beside("p", &pod, Some(controller.into()));
+        }
+        assert_eq!(fleet.beside("p", &owners), HashMap::from([("u".into(), 1)]));
     }
 
     #[test]

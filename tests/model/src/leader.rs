@@ -237,6 +237,7 @@ impl Leader {
         let beside = std::collections::HashMap::new();
         let world = World {
             beside: &beside,
+            busy: &BTreeMap::new(),
             policy: "p",
             leader: &name,
             now: at(cluster.now),

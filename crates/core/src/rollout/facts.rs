@@ -1,7 +1,7 @@
 //! What one look at a rollout is about. A fact that is not known yet is [`None`]: never zero, and never empty.
 
-use super::member::{Member, Members, Owners};
-use super::pace::{Pace, key};
+use super::member::{Member, Members, Owner, Owners};
+use super::pace::{Busy, Pace, key};
 use super::record::Commands;
 use super::stored::Stored;
 use crate::api::v1alpha1::{MaxUnavailable, RollingUpdate};
@@ -43,6 +43,8 @@ pub struct World<'a> {
     pub owners: Result<&'a Owners, Unknown>,
     /// How many pods each owner has that are no members, by its UID.
     pub beside: &'a HashMap<Arc<str>, usize>,
+    /// What rollouts of other policies may be evicting.
+    pub busy: &'a Busy,
     /// The namespaces that the policy covers, with their Namespace objects, if steps hold. None until they have been read.
     pub namespaces: Option<&'a BTreeMap<String, Arc<Value>>>,
     /// How many pods may be evicted now.
@@ -92,6 +94,7 @@ pub struct Facts<'a> {
     pub owners: &'a Owners,
     /// How many pods each owner has that are no members, by its UID.
     pub beside: &'a HashMap<Arc<str>, usize>,
+    pub busy: &'a Busy,
     pub kinds: &'a [Arc<Kind>],
     /// The hash of the update revision.
     pub update: &'a str,
@@ -130,9 +133,16 @@ impl<'a> Facts<'a> {
         self.per_namespace.map_or(usize::MAX, |limit| limit.of(matched))
     }
 
-    /// Whether the owner of a pod is not known: it is new, or wants no pods any more.
+    /// The controller of a pod. Whoever writes a pod can name one of another namespace, which does not make it.
+    pub(super) fn owner<'m>(&self, object: &ObjectRef, member: &'m Member) -> Option<&'m Arc<str>> {
+        let is_here = |owner: &Owner| owner.namespace == object.namespace;
+        member.owner.as_ref().filter(|uid| self.owners.get(*uid).is_none_or(is_here))
+    }
+
+    /// Whether the owner of a pod is not known: it is new, wants no pods any more, or is none.
     pub(super) fn is_owner_unknown(&self, object: &ObjectRef, member: &Member) -> bool {
-        object.kind.is_pod() && member.owner.as_ref().is_some_and(|owner| !self.owners.contains_key(owner))
+        let is_known = |owner: &Arc<str>| self.owners.contains_key(owner);
+        object.kind.is_pod() && member.owner.is_some() && !self.owner(object, member).is_some_and(is_known)
     }
 
     /// Whether what happened `at` that time is not tried again yet.

@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Unknown, World};
 use super::member::{Member, Members, Owners};
-use super::pace::{Answer, Look, Memory, Next, Pace};
+use super::pace::{Answer, Busy, Look, Memory, Next, Pace};
 use super::record::{Ahead, Evicted, Halted, MOST, Record, Write};
 use super::steps::{Now, Reached};
 use super::stored::{self, Stored, holds};
@@ -109,6 +109,11 @@ impl State {
                 Outcome::default()
             }
         }
+    }
+
+    /// The owners of which a pod may be evicted at any moment, because `record` of a policy with these `members` announces it.
+    pub fn evicting(&self, record: &Record, members: &Members, now: Timestamp) -> Busy {
+        self.memory.evicting(record, members, now)
     }
 
     /// What this leader has learnt about single workloads.
@@ -226,7 +231,13 @@ impl State {
             }
             return outcome;
         }
-        self.proceed(seeing)
+        let mut outcome = self.proceed(seeing);
+        let paused = seeing.reached.and_then(|reached| reached.paused(&world.settings.steps));
+        if let (Some(why), Some(Progress::RollingOut(_)), 0) = (paused, &outcome.progress, look.remaining) {
+            // Only what was left is tried again.
+            outcome.progress = Some(Progress::Paused(why));
+        }
+        outcome
     }
 
     /// Records what has failed: its namespaces wait, and at `failureThreshold` the rollout halts.
@@ -508,6 +519,7 @@ fn facts<'a>(
         members,
         owners,
         beside: world.beside,
+        busy: world.busy,
         kinds: world.kinds,
         update: world.update,
         published: world.published,

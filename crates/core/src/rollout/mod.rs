@@ -59,5 +59,6 @@ pub use crate::update::Way;
 pub use facts::{Facts, Published, Unknown, World};
 pub use machine::{Action, Event, Outcome, State, Told};
 pub use member::{Health, Member, Members, Owner, Owners};
+pub use pace::Busy;
 pub use record::Record;
 pub use stored::{Foreign, Stored};

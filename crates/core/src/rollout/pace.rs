@@ -5,12 +5,12 @@
 //! the watches show what became of it. So a new leader, and one that wakes up late, cannot exceed a limit.
 
 use super::facts::Facts;
-use super::member::{Member, Owner};
+use super::member::{Member, Members, Owner};
 use super::record::{Evicted, MOST, Record, Write};
 use super::words;
 use crate::api::code::Code;
 use crate::update::{Carries, Way};
-use crate::workload::ObjectRef;
+use crate::workload::{Kind, ObjectRef};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,6 +27,11 @@ const LATE: SignedDuration = SignedDuration::from_secs(600);
 /// How long a leader may still do what it has announced: after half of it a leader begins nothing more of a batch, and the rest is for
 /// its last requests.
 pub const STALE: SignedDuration = SignedDuration::from_secs(30);
+/// How long a workload that does not change is left until it is tried again: an opt-out of its Namespace, a ResourceQuota or another
+/// policy may have been the reason.
+const LEFT: SignedDuration = SignedDuration::from_secs(300);
+/// How many are tried again for that, and how often at most. Each is read.
+const LAPSES: (usize, SignedDuration) = (30, SignedDuration::from_secs(60));
 /// How often the operator patches a template again after another client has put it back.
 const TRIES: u32 = 3;
 /// What another client puts back later than this after a patch is no answer to that patch: the default of `progressDeadlineSeconds`.
@@ -50,6 +55,9 @@ pub struct Pace {
     /// How long a workload waits that the server refused for a reason that may pass, such as a PodDisruptionBudget.
     pub again: SignedDuration,
 }
+
+/// The owners of which a rollout may evict a pod at any moment, by UID, each with the time of its first announcement.
+pub type Busy = BTreeMap<Arc<str>, Timestamp>;
 
 /// What was done to a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,6 +120,8 @@ pub struct Memory {
     restarts: BTreeMap<ObjectRef, Vec<(Arc<str>, u32)>>,
     /// What cannot be brought up to date, in which version, and when that was found.
     left: BTreeMap<ObjectRef, (u64, Timestamp, Left)>,
+    /// When some of them were last tried again that had not changed.
+    lapsed: Option<Timestamp>,
     /// What can only be evicted, in which version.
     not_in_place: BTreeMap<ObjectRef, u64>,
     /// What was refused for a reason that may pass: since when, when last, and the reason.
@@ -348,6 +358,7 @@ impl Memory {
     /// Looks at everything once. `record` is that of the update revision.
     pub fn look(&mut self, facts: &Facts<'_>, record: &Record) -> Look {
         self.forget_what_is_over(facts);
+        self.lapse(facts);
         let mut looking = Looking {
             facts,
             record,
@@ -410,7 +421,7 @@ impl Memory {
                 count.unsent += usize::from(is_unsent);
             });
         }
-        if let Some(owner) = &member.owner {
+        if let Some(owner) = facts.owner(object, member) {
             looking.by_owner.entry(owner).or_default().push((object, is_available, is_done || is_open));
         }
         let has_it = member.carries == Carries::This && *member.revision == *facts.update;
@@ -467,6 +478,7 @@ impl Memory {
             busy: 0,
             beside: None,
             unclear: None,
+            shared: None,
             is_crowded: false,
         };
         // What is unavailable anyway comes first, and costs nothing. What was refused comes last, and so do the other pods of its owner: their
@@ -546,9 +558,11 @@ impl Memory {
             let may_lack = looking.missing.contains_key(owner) || looking.unclear.contains(owner);
             let beside = waits.next().map(|(other, ..)| *other);
             let is_busy = is_available && may_lack || beside.is_some();
-            if is_busy || chosen.owners.contains(owner) || chosen.blocked.contains(owner) {
+            let is_shared = is_available && facts.busy.contains_key(owner);
+            if is_busy || is_shared || chosen.owners.contains(owner) || chosen.blocked.contains(owner) {
                 chosen.busy += usize::from(is_busy);
                 chosen.beside = chosen.beside.or(beside);
+                chosen.shared = chosen.shared.or(Some(owner).filter(|_| is_shared));
                 chosen.unclear = chosen.unclear.or(Some(owner).filter(|_| is_busy && looking.unclear.contains(owner)));
                 return None;
             }
@@ -585,9 +599,12 @@ impl Memory {
             if let Some(owner) = owner {
                 let beside = self.unavailable_beside(looking, owner, object);
                 let may_lack = looking.missing.contains_key(owner) || looking.unclear.contains(owner);
-                if chosen.owners.contains(owner) || may_lack || beside.is_some() {
+                // Of two policies, the one goes on that has announced first. One that could not go on for long waits for all others.
+                let is_shared = facts.busy.get(owner).is_some_and(|at| *at < write.at || is_old(write.at, facts.now));
+                if is_shared || chosen.owners.contains(owner) || may_lack || beside.is_some() {
                     chosen.busy += 1;
                     chosen.beside = chosen.beside.or(beside);
+                    chosen.shared = chosen.shared.or(Some(owner).filter(|_| is_shared));
                     return false;
                 }
             }
@@ -648,6 +665,8 @@ impl Memory {
         }
         let unclear = chosen.unclear.filter(|_| look.next.is_empty()).and_then(|uid| facts.owners.get(uid));
         waits.extend(unclear.map(words::unclear));
+        let shared = chosen.shared.filter(|_| look.next.is_empty()).and_then(|uid| facts.owners.get(uid));
+        waits.extend(shared.map(words::shared));
         if let Some(first) = looking.orphan {
             waits.push(words::orphans(look.orphans, &words::named(first)));
         }
@@ -733,9 +752,51 @@ impl Memory {
         }
     }
 
+    /// The owners of which a pod may be evicted at any moment, because `record` announces it, whatever else is known of its policy. What
+    /// was announced long ago waits for something that may never come, such as the end of a halt.
+    pub fn evicting(&self, record: &Record, members: &Members, now: Timestamp) -> Busy {
+        let mut busy = Busy::new();
+        for (name, write) in record.progress.writes.iter().filter(|(_, write)| write.evict && !is_old(write.at, now)) {
+            let place = name.strip_prefix("pods/").and_then(|place| place.split_once('/'));
+            let Some((object, member)) = Kind::find("", "pods").zip(place).and_then(|(pods, place)| {
+                members.get_key_value(&ObjectRef::new(pods, place)).filter(|(_, member)| *member.uid == *write.uid)
+            }) else {
+                continue;
+            };
+            let has_not = |answer: &Answer| answer.is_no_eviction() && !answer.expects_another(member);
+            let answer = self.answers.get(object).filter(|(uid, at, _)| *uid == member.uid && *at >= write.at);
+            let is_over = answer.is_some_and(|(.., answer)| has_not(answer));
+            if let Some(owner) = member.owner.as_ref().filter(|_| !is_over) {
+                let first = busy.entry(owner.clone()).or_insert(write.at);
+                *first = (*first).min(write.at);
+            }
+        }
+        busy
+    }
+
     /// The writes of `record` that are not over.
     pub fn still_open(&self, facts: &Facts<'_>, record: &Record) -> BTreeMap<String, Write> {
         self.open(facts, record).into_iter().map(|(object, (_, write))| (key(object), write.clone())).collect()
+    }
+
+    /// Has some of those that are left tried again, the oldest first. They come after all others.
+    fn lapse(&mut self, facts: &Facts<'_>) {
+        let (most, pause) = LAPSES;
+        if self.lapsed.is_some_and(|at| facts.now.duration_since(at) < pause) {
+            return;
+        }
+        let is_due = |object: &ObjectRef, (version, at, left): &(u64, Timestamp, Left)| {
+            // The rest is left for reasons that this leader knows of, or is due already.
+            let is_answer = !matches!(version, 0 | &u64::MAX) && left.code != Code::ServerAway;
+            let is_wanted = |member: &Member| !member.is_done(facts.restarted) && facts.may_update(object, member);
+            is_answer && facts.now.duration_since(*at) >= LEFT && facts.members.get(object).is_some_and(is_wanted)
+        };
+        let mut due: Vec<_> = self.left.iter_mut().filter(|(object, left)| is_due(object, left)).collect();
+        due.sort_by_key(|(_, (_, at, _))| *at);
+        for (_, (version, ..)) in due.into_iter().take(most) {
+            *version = 0;
+            self.lapsed = Some(facts.now);
+        }
     }
 
     /// Forgets what the watches have shown.
@@ -836,7 +897,7 @@ impl Memory {
         let owner = member.owner.as_ref().and_then(|owner| facts.owners.get(owner));
         self.restarts.contains_key(object)
             || record.progress.writes.get(&key(object)).is_some_and(|write| *write.uid == *member.uid)
-            || member.owner.as_ref().is_some_and(|owner| record.progress.evicted.contains_key(&**owner))
+            || facts.owner(object, member).is_some_and(|owner| record.progress.evicted.contains_key(&**owner))
             || is_older(member.created)
             || owner.is_some_and(|owner| is_older(owner.created))
     }
@@ -930,7 +991,8 @@ impl Memory {
         }
         let mut whole: HashMap<&str, (usize, bool)> = HashMap::new();
         for (object, member) in facts.members {
-            let Some(owner) = member.owner.as_deref().filter(|owner| evicted.contains_key(*owner)) else { continue };
+            let owner = facts.owner(object, member).filter(|owner| evicted.contains_key(&***owner));
+            let Some(owner) = owner.map(AsRef::as_ref) else { continue };
             let (count, are_available) = whole.entry(owner).or_insert((0, true));
             *count += 1;
             // One that was missed is the reason to remember the eviction: another one would not change that.
@@ -948,9 +1010,14 @@ impl Memory {
     }
 }
 
+/// Whether what was announced `at` that time may wait for something that never comes.
+fn is_old(at: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(at) >= LATE
+}
+
 /// The replacement of an evicted pod that does not carry the update revision. Another eviction would not change that.
 fn missed_again(object: &ObjectRef, member: &Member, (facts, record): (&Facts<'_>, &Record)) -> Option<Failure> {
-    let evicted = record.progress.evicted.get(&**member.owner.as_ref()?)?;
+    let evicted = record.progress.evicted.get(&**facts.owner(object, member)?)?;
     let is_missed = member.carries != Carries::This && evicted.is_before(member);
     (is_missed && evicted.uid != *member.uid && evicted.is_gone(facts)).then(|| {
         let message = "it replaces an evicted pod, and has not got the update revision".to_owned();
@@ -998,6 +1065,8 @@ struct Chosen<'a> {
     beside: Option<&'a ObjectRef>,
     /// The first owner of these that has more pods than it is known to want.
     unclear: Option<&'a str>,
+    /// The first owner of which another policy may be evicting a pod.
+    shared: Option<&'a str>,
     /// Whether something waits because the record has no room.
     is_crowded: bool,
 }

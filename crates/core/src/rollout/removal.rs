@@ -18,7 +18,7 @@ use crate::revision::{Content, Revision};
 use crate::update::{Carries, Way};
 use crate::workload::{Kind, ObjectRef};
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The name of the command in its record.
@@ -149,6 +149,7 @@ impl Removal {
                 members: Some(seen.members),
                 owners: Ok(seen.owners),
                 beside: seen.beside,
+                busy: &BTreeMap::new(),
                 namespaces: None,
                 evictions: self.limit.left(begun, now),
                 stuck: &|_| None,

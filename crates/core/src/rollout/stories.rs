@@ -3,7 +3,7 @@
 use super::facts::{Published, Unknown, World};
 use super::machine::{Action, Event, Outcome, State, Told};
 use super::member::{Health, Member, Members, Owner, Owners};
-use super::pace::{Answer, Done, Left};
+use super::pace::{Answer, Busy, Done, Left};
 use super::record::{Commands, Halted, Record, Write};
 use super::steps::Reached;
 use super::stored::{Begin, Stored, holds, split};
@@ -82,6 +82,7 @@ struct Scene {
     members: Option<Members>,
     owners: Result<Owners, Unknown>,
     beside: HashMap<Arc<str>, usize>,
+    busy: Busy,
     namespaces: Option<BTreeMap<String, Arc<Value>>>,
     settings: RollingUpdate,
     commands: Commands,
@@ -104,6 +105,7 @@ impl Scene {
             members: Some(Members::new()),
             owners: Ok(Owners::new()),
             beside: HashMap::new(),
+            busy: Busy::new(),
             namespaces: Some(["canary", "shop"].map(namespace).into()),
             settings: RollingUpdate::default(),
             commands: Commands::default(),
@@ -212,6 +214,7 @@ impl Scene {
             members: self.members.as_ref(),
             owners: self.owners.as_ref().map_err(Clone::clone),
             beside: &self.beside,
+            busy: &self.busy,
             namespaces: self.namespaces.as_ref(),
             evictions: self.evictions,
             stuck: &|object| self.stuck.contains(object).then(|| "ImagePullBackOff".to_owned()),
@@ -880,6 +883,103 @@ fn an_answer_that_no_news_of_the_watch_follows_holds_no_place_for_ever() {
         scene.now += 11;
         assert_eq!(scene.updates(), ["b"], "{answer:?}");
     }
+}
+
+#[test]
+fn two_policies_do_not_evict_two_pods_of_one_owner_together() {
+    let scene = |updated: &str| {
+        let mut scene = Scene::new().max_unavailable(5);
+        scene.replica_set("web", 2, OLD);
+        scene.replica_set("api", 1, OLD);
+        scene.has(&pod(updated), NEW).owner = Some("web".into());
+        scene
+    };
+    let evicting = |scene: &mut Scene| {
+        let (record, now) = (scene.record().clone(), at(scene.now));
+        scene.state.evicting(&record, scene.members.as_ref().unwrap(), now)
+    };
+    // One policy lacks one pod of the owner, and the other policy the other.
+    let (mut one, mut other) = (scene("web-0"), scene("web-1"));
+    assert_eq!(one.updates(), ["api-0", "web-1"]);
+    other.busy = evicting(&mut one);
+    assert_eq!(other.busy.keys().map(AsRef::as_ref).collect::<Vec<_>>(), ["api", "web"]);
+    assert_eq!(other.updates(), [""; 0]);
+    assert!(other.says().contains("another policy has evicted a pod of ReplicaSet/api"), "{}", other.says());
+    // An answer says that it was no eviction.
+    one.answer(&pod("api-0"), Answer::Blocked("budget none".into()));
+    other.busy = evicting(&mut one);
+    assert_eq!(other.updates(), ["api-0"]);
+    // The pod may be gone, which the watch does not show yet; and then it does.
+    one.answer(&pod("web-1"), Answer::Done(Done::Evicted));
+    assert_eq!(evicting(&mut one).len(), 1);
+    one.members.as_mut().unwrap().remove(&pod("web-1"));
+    assert!(evicting(&mut one).is_empty());
+    other.members.as_mut().unwrap().remove(&pod("web-1"));
+    other.busy.clear();
+    assert_eq!(other.updates(), ["api-0"], "its owner lacks it");
+    other.evict(&pod("api-0"), NEW);
+    other.has(&pod("web-2"), NEW).owner = Some("web".into());
+    assert_eq!(other.updates(), ["web-0"]);
+    // Two leaders have announced one each: the first one goes on.
+    other.new_leader();
+    let announced = other.record().progress.writes["pods/shop/web-0"].at;
+    for (busy, expected) in [(announced - SignedDuration::from_secs(1), &[][..] as &[&str]), (announced, &["web-0"])] {
+        other.busy = Busy::from([("web".into(), busy)]);
+        assert_eq!(other.updates(), expected);
+    }
+    // What a halt keeps from being done holds up no other policy for ever, and waits for the others then.
+    other.busy.clear();
+    assert!(evicting(&mut other).contains_key("web"));
+    other.now += 600;
+    assert!(evicting(&mut other).is_empty());
+    other.busy = Busy::from([("web".into(), at(other.now))]);
+    assert!(!other.updates().contains(&"web-0".to_owned()));
+}
+
+#[test]
+fn what_is_left_is_tried_again_after_minutes_and_not_all_of_it_at_once() {
+    let left = |code: Code| Answer::Left(1, Left { code, message: "its Namespace".into() });
+    let mut scene = Scene::new().max_unavailable(200);
+    let name = |number: usize| deployment(&format!("a{number:03}"));
+    for number in 0..100 {
+        scene.has(&name(number), OLD);
+    }
+    let mut tried: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for _ in 0..900 {
+        for update in scene.updates() {
+            scene.answer(&deployment(&update), left(Code::RolloutOptedOut));
+            tried.entry(update).or_default().push(scene.now);
+        }
+        scene.now += 1;
+    }
+    let times = |name: &ObjectRef| tried[&name.name].as_slice();
+    assert_eq!(times(&name(0))[..2], [1, 301]);
+    assert!((0..100).all(|number| (3..=4).contains(&times(&name(number)).len())), "{tried:?}");
+    for minute in 2..15 {
+        let all = tried.values().flatten().filter(|second| (minute * 60..minute * 60 + 60).contains(*second));
+        assert!(all.count() <= 30, "in the minute {minute}");
+    }
+    assert!(scene.says().starts_with("Complete"), "{}", scene.says());
+    scene.patch(&name(7));
+    assert!(scene.says().starts_with("Complete 1 of 100"), "{}", scene.says());
+}
+
+#[test]
+fn a_pod_that_names_the_owner_of_another_namespace_hides_no_lack_and_fails_nobody() {
+    let mut scene = Scene::new();
+    scene.replica_set("web", 2, OLD);
+    let foreign = object(("", "pods"), "canary/other");
+    scene.has(&foreign, OLD).owner = Some("web".into());
+    assert_eq!(scene.updates(), ["web-0"], "it has no pod too many");
+    let again = scene.evict(&pod("web-0"), NEW);
+    let now = scene.now;
+    scene.has(&foreign, OLD).owner = Some("web".into());
+    scene.member(&foreign).created = Some(at(now + 1));
+    scene.now += 60;
+    assert_eq!(scene.updates(), ["web-1"]);
+    scene.members.as_mut().unwrap().remove(&again);
+    assert_eq!(scene.updates(), [""; 0], "its owner lacks one");
+    assert!(scene.says().contains("which lacks 1"), "{}", scene.says());
 }
 
 #[test]

@@ -75,6 +75,11 @@ pub(super) fn unclear(owner: &Owner) -> String {
     format!("waits until {owner} has no more pods than it wants")
 }
 
+/// An owner of which another policy may be evicting a pod.
+pub(super) fn shared(owner: &Owner) -> String {
+    format!("waits until another policy has evicted a pod of {owner}")
+}
+
 /// What another pod of its owner waits for.
 pub(super) fn beside(pod: &ObjectRef) -> String {
     format!("waits for {}, which is not ready: another pod of its owner comes next", named(pod))
