@@ -1,7 +1,12 @@
 //! The signals that end a command.
 
 use anyhow::Result;
+use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, StreamExt, stream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Done once a signal has come. Each part of a command that may be ended has its own clone.
+pub(super) type Stop = Shared<BoxFuture<'static, ()>>;
 
 /// SIGTERM and SIGINT.
 pub(super) struct Signals {
@@ -20,4 +25,15 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
+
+    /// The first signal. From now on none ends the process by itself.
+    pub(super) fn first() -> Result<Stop> {
+        let mut signals = Self::new()?;
+        Ok(async move { signals.next().await }.boxed().shared())
+    }
+}
+
+/// The answers to `attempts`, of which at most `at_once` run at the same time. None begins after `stop`; those that run are finished.
+pub(super) async fn until<A: Future>(stop: &Stop, attempts: impl Iterator<Item = A>, at_once: usize) -> Vec<A::Output> {
+    stream::iter(attempts).take_until(stop.clone()).buffer_unordered(at_once).collect().await
 }

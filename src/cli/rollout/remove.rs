@@ -13,6 +13,7 @@ use crate::api::code::Code;
 use crate::capabilities::Capabilities;
 use crate::cli::files::{self, Reading, SiteOptions};
 use crate::cli::output::{Printing, Text, counted, remark};
+use crate::cli::signals::{Signals, Stop, until};
 use crate::cli::status::{is_programmed, short_name, status, unknown};
 use crate::cli::{Cluster, End};
 use crate::cluster::api::Api;
@@ -34,7 +35,7 @@ use kube::Client;
 use kube::api::ListParams;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -145,24 +146,21 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     let contents = Contents::new(name, &revisions, forms.iter().rev().filter_map(|form| Content::of(&form.spec)));
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
     let templates = Templates { client: &client, server: &server, name, namespaces: &namespaces };
-    let marked = templates.marked(&kinds).await?;
+    let (marked, paused) = templates.marked(&kinds).await?;
     let removing = Removing { name, contents: &contents, policies: &known.policies, namespaces: &namespaces };
     let dry_run = if options.yes { options.dry_run } else { DryRun::Client };
     // Before anything is changed, so that a missing right is told first.
-    let mut evicting = templates.pods(forms.first().copied(), options.rollouts).await?;
-    let mut lines = Vec::new();
-    for found in &marked {
-        lines.push(removing.remove(found, dry_run).await);
-    }
-    if lines.iter().any(|line| line.result == Fate::Removed) {
-        evicting = templates.pods(forms.first().copied(), options.rollouts).await?;
-    }
-    lines.extend(if dry_run == DryRun::None { evicting.run().await? } else { evicting.would() });
+    let pods = async || templates.pods(forms.first().copied(), options.rollouts, &paused).await;
+    let first = pods().await?;
+    let (lines, unread) = removing.run(&marked, first, pods, dry_run, &Signals::first()?).await;
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutRemoval", "items": lines });
     if !options.printing.is_written(document, out)? {
         write(name, &lines, &options.printing, &mut Text::new(&mut *out))?;
     }
     out.flush()?;
+    if let Some(error) = unread {
+        return Err(error.context("no pod was evicted; give the command again to go on"));
+    }
     if lines.is_empty() && revisions.0.is_empty() && forms.is_empty() {
         // It may be deleted, with everything that it left.
         remark(format_args!("warning: {}", unknown(name, &stored)));
@@ -208,12 +206,12 @@ struct Templates<'a> {
 }
 
 impl<'a> Templates<'a> {
-    /// The workloads of `kinds` whose pod templates have the content, in order.
+    /// The workloads of `kinds` whose pod templates have the content, in order. And the UIDs of those that are paused, without it.
     ///
     /// # Errors
     /// If a kind cannot be listed.
-    async fn marked(&self, kinds: &BTreeSet<Arc<Kind>>) -> Result<Vec<Marked>> {
-        let mut marked = Vec::new();
+    async fn marked(&self, kinds: &BTreeSet<Arc<Kind>>) -> Result<(Vec<Marked>, HashSet<String>)> {
+        let (mut marked, mut paused) = (Vec::new(), HashSet::new());
         for kind in kinds {
             let Some(resource) = self.server.resource(kind) else { continue };
             let look = |object: Object| {
@@ -222,25 +220,36 @@ impl<'a> Templates<'a> {
                 if is_marked(&workload, self.name) {
                     let api = live::api(self.client, &resource, Some(workload.namespace()));
                     marked.push(Marked { workload, api });
+                } else if update::is_paused(&workload) {
+                    paused.insert(workload.uid().to_owned());
                 }
             };
             let pages = Pages::new(live::api(self.client, &resource, None), ListParams::default());
             pages.each(look).await.with_context(|| format!("cannot list {}", kind.group_resource()))?;
         }
         marked.sort_by(|a, b| key(&a.workload).cmp(&key(&b.workload)));
-        Ok(marked)
+        Ok((marked, paused))
     }
 
-    /// The running pods with the content. They are evicted at the pace of the policy as it was, or else at that of the defaults.
+    /// The running pods with the content. They are evicted at the pace of the policy as it was, or else at that of the defaults. `paused`
+    /// are the UIDs of workloads as in [`Self::marked`].
     ///
     /// # Errors
     /// If they, or what makes them, cannot be listed.
-    async fn pods(&self, form: Option<&Arc<Policy>>, per_minute: u32) -> Result<Evicting<'a>> {
+    async fn pods<'p>(
+        &self,
+        form: Option<&Arc<Policy>>,
+        per_minute: u32,
+        paused: &'p HashSet<String>,
+    ) -> Result<Evicting<'p>>
+    where
+        'a: 'p,
+    {
         let settings = form.and_then(|form| form.spec.rolling_update()).unwrap_or_default();
         let begun = live::server_time(self.client).await;
         let ahead = begun.duration_since(Timestamp::now());
         let removal = Removal::new(self.name, settings, per_minute as usize, begun);
-        let mut reader = Reader::new(self.client, self.name, self.namespaces, removal.revision());
+        let mut reader = Reader::new(self.client, self.name, self.namespaces, paused, removal.revision());
         let first = reader.read().await?;
         Ok(Evicting::new(reader, removal, first, self.server.known_minor(), ahead))
     }
@@ -313,6 +322,46 @@ impl Removing<'_> {
         }))
     }
 
+    /// Removes the content from the templates of `marked`, and evicts the pods that were read `first`, or `again` after a change, until
+    /// `stop`. Returns what became of each, and why pods could not be read again: then none is evicted.
+    async fn run<'p>(
+        &self,
+        marked: &[Marked],
+        first: Evicting<'p>,
+        again: impl AsyncFn() -> Result<Evicting<'p>>,
+        dry_run: DryRun,
+        stop: &Stop,
+    ) -> (Vec<Line>, Option<anyhow::Error>) {
+        let mut lines = self.all(marked, dry_run, stop).await;
+        let (mut evicting, mut unread) = (first, None);
+        if lines.iter().any(|line| line.result == Fate::Removed) {
+            tokio::select! {
+                biased;
+                () = stop.clone() => {}
+                read = again() => match read {
+                    Ok(read) => evicting = read,
+                    Err(error) => unread = Some(error),
+                },
+            }
+        }
+        lines.extend(match dry_run {
+            DryRun::None if unread.is_none() => evicting.run(stop).await,
+            DryRun::None => evicting.stays(),
+            DryRun::Client | DryRun::Server => evicting.would(),
+        });
+        (lines, unread)
+    }
+
+    /// Removes the content from workloads, one after the other, until `stop`. Returns what became of each.
+    async fn all(&self, marked: &[Marked], dry_run: DryRun, stop: &Stop) -> Vec<Line> {
+        let mut lines = until(stop, marked.iter().map(|found| self.remove(found, dry_run)), 1).await;
+        let rest = marked.iter().skip(lines.len());
+        let untouched =
+            |found: &Marked| Line::of(&found.workload, Fate::Left, None, "it has not been changed".to_owned());
+        lines.extend(rest.map(untouched));
+        lines
+    }
+
     /// Removes the content from one workload.
     async fn remove(&self, found: &Marked, dry_run: DryRun) -> Line {
         let mut workload = found.workload.clone();
@@ -366,6 +415,12 @@ fn write(name: &str, lines: &[Line], printing: &Printing, out: &mut impl Write) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::revision::Revision;
+    use anyhow::anyhow;
+    use futures::FutureExt;
+    use kube::client::Body;
+    use kube::core::{ApiResource, GroupVersionKind};
+    use tokio::sync::Notify;
 
     #[test]
     fn a_policy_in_force_is_not_removed_and_one_that_is_going_out_of_force_is_waited_for() {
@@ -391,6 +446,85 @@ mod tests {
                 Some(expected) => assert!(message.unwrap_or_default().contains(expected), "{spec}"),
             }
         }
+    }
+
+    /// A server that stores what it is sent, and has no pods. It calls `patched` with the name of each object that is patched.
+    fn server(patched: impl Fn(&str) + Clone + Send + 'static) -> Client {
+        let answer = move |request: http::Request<Body>| {
+            if request.method() == http::Method::PATCH {
+                patched(request.uri().path().rsplit('/').next().unwrap_or_default());
+            }
+            let body = json!({ "metadata": { "name": "x" }, "items": [] }).to_string();
+            async { Ok::<_, std::io::Error>(http::Response::new(Body::from(body.into_bytes()))) }
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    /// Removes the content from Deployments with these names. Returns each name with its result and its code, and the error.
+    async fn removed(client: &Client, names: &[&str], stop: &Stop, again: Result<()>) -> (Vec<String>, Option<String>) {
+        let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
+        let content: Content = serde_json::from_value(json!({ "template": template })).unwrap();
+        let hash = Revision::new("envoy", 1, content.clone()).template.hash;
+        let marker = format!(r#"{{"v":1,"hash":"{hash}","added":["/spec/template/spec/containers/envoy"]}}"#);
+        let kind = Kind::find("apps", "deployments").unwrap();
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apps", "v1", "Deployment"), "deployments");
+        let found = |name: &&str| {
+            let containers = json!([{ "name": "app", "image": "app" }, template["containers"][0]]);
+            let body = json!({
+                "metadata": { "namespace": "shop", "name": name, "uid": name, "resourceVersion": "1" },
+                "spec": {
+                    "paused": name.starts_with("paused"),
+                    "template": {
+                        "metadata": { "annotations": { "injected.scpol.dev/envoy": marker } },
+                        "spec": { "containers": containers },
+                    },
+                },
+            });
+            Marked { workload: Workload::new(kind, body), api: live::api(client, &resource, Some("shop")) }
+        };
+        let marked: Vec<_> = names.iter().map(found).collect();
+        let contents = Contents::new("envoy", &Revisions::default(), [content]);
+        let (policies, namespaces, paused) = (Policies::default(), HashMap::new(), HashSet::new());
+        let removing = Removing { name: "envoy", contents: &contents, policies: &policies, namespaces: &namespaces };
+        let server = Capabilities::default();
+        let templates = Templates { client, server: &server, name: "envoy", namespaces: &namespaces };
+        let pods = async || templates.pods(None, 60, &paused).await;
+        let first = pods().await.unwrap();
+        let again = async || match &again {
+            Ok(()) => pods().await,
+            Err(error) => bail!("{error}"),
+        };
+        let (lines, unread) = removing.run(&marked, first, again, DryRun::None, stop).await;
+        let told =
+            |line: &Line| format!("{} {} {}", line.name, line.result.word(), line.code.as_deref().unwrap_or("-"));
+        (lines.iter().map(told).collect(), unread.map(|error| error.to_string()))
+    }
+
+    #[tokio::test]
+    async fn no_patch_begins_after_a_signal_and_what_has_begun_is_told() {
+        let signal = Arc::new(Notify::new());
+        let came = signal.clone();
+        let stop = async move { came.notified().await }.boxed().shared();
+        // The signal comes during the second patch.
+        let client = server(move |name| {
+            assert_ne!(name, "c");
+            if name == "b" {
+                signal.notify_one();
+            }
+        });
+        let told = removed(&client, &["a", "paused", "b", "c"], &stop, Ok(())).await;
+        assert_eq!(told.0, ["a removed -", "paused left SCP0414", "b removed -", "c left -"]);
+        assert_eq!(told.1, None);
+    }
+
+    #[tokio::test]
+    async fn what_was_changed_is_told_if_pods_cannot_be_read_again() {
+        let never = std::future::pending().boxed().shared();
+        let told = removed(&server(|_| ()), &["a"], &never, Err(anyhow!("cannot list pods"))).await;
+        assert_eq!(told, (vec!["a removed -".to_owned()], Some("cannot list pods".to_owned())));
+        let told = removed(&server(|_| ()), &["a"], &never, Ok(())).await;
+        assert_eq!(told, (vec!["a removed -".to_owned()], None));
     }
 
     #[test]

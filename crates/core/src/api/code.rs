@@ -322,8 +322,9 @@ codes! {
     412 NotRecreated "Create the pod again yourself, or let a Deployment create it.";
     /// The workload is a Job, or the pod of one: it ends by itself, and is never brought up to date.
     413 EndsByItself "";
-    /// The Namespace, the pod or the workload has the annotation `scpol.dev/rollout: "false"`, or `kubectl rollout pause` has paused the workload.
-    414 RolloutOptedOut "Remove the annotation, or give `kubectl rollout resume`, to have it brought up to date.";
+    /// The Namespace, the pod or the workload has the annotation `scpol.dev/rollout: "false"`, or `kubectl rollout pause` has paused the
+    /// workload. In a removal: `partition` of its StatefulSet keeps the pod.
+    414 RolloutOptedOut "Remove the annotation, give `kubectl rollout resume`, or lower `partition`, to have it brought up to date.";
     /// A PodDisruptionBudget allows no eviction now: the rollout waits.
     415 DisruptionBudget "Wait until the pods of the budget are ready again. A budget that never allows an eviction needs a change, or more replicas.";
     /// A workload that was brought up to date is not available within `progressDeadlineSeconds`, or its sidecar fails.

@@ -62,11 +62,6 @@ pub fn next_action<'a>(
     if is_there && has_begun_since(workload, asked.restarted) {
         return NextAction::UpToDate;
     }
-    if !is_pod && workload.body["spec"]["paused"] == true {
-        // No pod would follow.
-        let message = "its own rollout is paused: `kubectl rollout resume` lets it go on";
-        return NextAction::Leave(Left::new(Cause::RolloutOptedOut, message));
-    }
     if let Some(carrier) = asked.carrier.filter(|_| is_pod) {
         let message = format!("{carrier} has it in its own pod template, which the pod follows");
         return NextAction::Leave(Left::new(Cause::ContentOfOwner, message));

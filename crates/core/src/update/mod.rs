@@ -76,7 +76,7 @@ pub enum Cause {
     NotRecreated,
     /// 413: Jobs and their pods end by themselves.
     EndsByItself,
-    /// 414: the annotation `scpol.dev/rollout: "false"`.
+    /// 414: the annotation `scpol.dev/rollout: "false"`, or `kubectl rollout pause`.
     RolloutOptedOut,
     /// 418: the controller of the pod has the content in its own pod template.
     ContentOfOwner,
@@ -275,11 +275,21 @@ pub fn untouchable(workload: &Workload) -> Option<Left> {
     if workload.kind.is_pod() { pod::check(workload).err() } else { check(workload).err() }
 }
 
+/// Whether `kubectl rollout pause` keeps the pods of `workload` at the pod templates that they have.
+pub fn is_paused(workload: &Workload) -> bool {
+    !workload.kind.is_pod() && workload.body["spec"]["paused"] == true
+}
+
 /// Whether the workload, which is no pod, may be touched.
 fn check(workload: &Workload) -> Result<(), Left> {
     check_opt_out(workload)?;
     if workload.kind.is_job() {
         return Err(Left::new(Cause::EndsByItself, "the pod template of a Job cannot change"));
+    }
+    if is_paused(workload) {
+        // No pod would follow.
+        let message = "its own rollout is paused: `kubectl rollout resume` lets it go on";
+        return Err(Left::new(Cause::RolloutOptedOut, message));
     }
     Ok(())
 }

@@ -527,11 +527,13 @@ fn each_reason_to_leave_a_workload_has_its_cause() {
     };
     let off = json!({"annotations": {"scpol.dev/rollout": "false"}});
     let namespace = Some(Arc::new(json!({ "metadata": off })));
+    let paused = with("/spec", json!({ "paused": true }));
     let job = object("batch", "jobs", &json!({"spec": {"containers": [app()], "restartPolicy": "Never"}}));
     for (workload, expected) in [
         (with("/metadata", off.clone()), Cause::RolloutOptedOut),
         (with("/spec/template/metadata", off.clone()), Cause::RolloutOptedOut),
         (stored.clone().within(namespace.clone()), Cause::RolloutOptedOut),
+        (paused.clone(), Cause::RolloutOptedOut),
         (created(&job, &[&from]), Cause::EndsByItself),
     ] {
         for result in [update(&workload, &from, &to), removal(&workload, &revision(&from), &Policies::default())] {
@@ -539,7 +541,6 @@ fn each_reason_to_leave_a_workload_has_its_cause() {
         }
     }
     assert!(update(&with("/metadata", json!({"annotations": {"scpol.dev/rollout": "true"}})), &from, &to).is_ok());
-    let paused = with("/spec", json!({ "paused": true }));
     let next = |workload: &Workload| {
         next_action(workload, [&revision(&from)], &to, &policies(&[&to]), &site(), &Asked::default())
     };

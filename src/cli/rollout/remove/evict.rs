@@ -4,7 +4,7 @@ use super::pods::{Reader, Reading};
 use super::{Fate, Line};
 use crate::api::code::Code;
 use crate::cli::output::remark;
-use crate::cli::signals::Signals;
+use crate::cli::signals::{Stop, until};
 use crate::cluster::client::{CallError, call, chain};
 use crate::roller::act;
 use crate::rollout::Member;
@@ -14,7 +14,6 @@ use crate::timing::Timing;
 use crate::update;
 use crate::workload::ObjectRef;
 use anyhow::Result;
-use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,20 +73,22 @@ impl<'a> Evicting<'a> {
         self.with_left(evicted.collect())
     }
 
-    /// Evicts the pods, until none is left, one has failed, or the user ends it. Returns what became of each.
-    ///
-    /// # Errors
-    /// If signals cannot be received.
-    pub(super) async fn run(mut self) -> Result<Vec<Line>> {
-        let mut signals = Signals::new()?;
+    /// What stays, if nothing is evicted.
+    pub(super) fn stays(&self) -> Vec<Line> {
+        self.with_left(self.lines(&self.first))
+    }
+
+    /// Evicts the pods, until none is left, one has failed, or the user ends it by `stop`. Returns what became of each.
+    pub(super) async fn run(mut self, stop: &Stop) -> Vec<Line> {
         self.reader.narrow(&self.first);
         self.removal.begin(&self.first.members);
         let mut last = self.first.clone();
         let ended = loop {
             let begun = Instant::now();
             let read = tokio::select! {
+                biased;
+                () = stop.clone() => break interrupted(),
                 read = self.reader.read() => read,
-                () = signals.next() => break interrupted(),
             };
             match read {
                 Ok(reading) => {
@@ -96,7 +97,7 @@ impl<'a> Evicting<'a> {
                         Step::Done => break Ended::Done,
                         Step::Failed(failure) => break Ended::Failed(failure),
                         Step::Refused(why) => break Ended::Because(why),
-                        Step::GoOn { evict, waits } => self.go_on(evict, &waits, &reading).await,
+                        Step::GoOn { evict, waits } => self.go_on(evict, &waits, &reading, stop).await,
                     }
                     last = reading;
                 }
@@ -104,8 +105,8 @@ impl<'a> Evicting<'a> {
                 Err(error) => self.tell(&format!("{}; trying again", chain(&*error))),
             }
             tokio::select! {
+                () = stop.clone() => break interrupted(),
                 () = tokio::time::sleep((begun.elapsed() * RESTS).max(REST)) => {}
-                () = signals.next() => break interrupted(),
             }
         };
         let mut lines = self.lines(&last);
@@ -121,7 +122,7 @@ impl<'a> Evicting<'a> {
                 lines.push(line(&object, Fate::Failed, Some(code), message));
             }
         }
-        Ok(self.with_left(lines))
+        self.with_left(lines)
     }
 
     /// The time by the server's clock.
@@ -136,14 +137,13 @@ impl<'a> Evicting<'a> {
         self.removal.look(&Seen { now, again, members, owners, beside })
     }
 
-    /// Evicts what is next. Says what holds it up, if that lasts.
-    async fn go_on(&mut self, evict: Vec<Next>, waits: &[String], reading: &Reading) {
+    /// Evicts what is next, until `stop`. Says what holds it up, if that lasts.
+    async fn go_on(&mut self, evict: Vec<Next>, waits: &[String], reading: &Reading, stop: &Stop) {
         if evict.is_empty() {
             return self.tell(&waits.join("; "));
         }
         let known = evict.into_iter().filter_map(|next| Some((reading.members.get(&next.object)?, next)));
-        let answers = known.map(|(member, next)| self.evict(member, next));
-        let answers: Vec<_> = futures::stream::iter(answers).buffer_unordered(AT_ONCE).collect().await;
+        let answers = until(stop, known.map(|(member, next)| self.evict(member, next)), AT_ONCE).await;
         let now = self.now();
         for (next, member, answer) in answers {
             if answer == Answer::Done(Done::Evicted) {
@@ -249,5 +249,97 @@ fn line(pod: &ObjectRef, result: Fate, code: Option<Code>, why: String) -> Line 
         result,
         code: code.map(|code| code.to_string()),
         why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1alpha1::RollingUpdate;
+    use futures::FutureExt;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::collections::{HashMap, HashSet};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::Notify;
+
+    const PODS: usize = 30;
+
+    /// A ReplicaSet without the content, and its pod, which has it.
+    fn owned(number: usize) -> [Value; 2] {
+        let metadata = json!({ "namespace": "shop", "name": format!("web-{number}"), "uid": format!("set-{number}") });
+        let set = json!({ "metadata": metadata, "spec": { "replicas": 1 }, "status": { "replicas": 1 } });
+        let marker = r#"{"v":1,"hash":"0123456789abcdef","added":["/spec/containers/envoy"]}"#;
+        let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let pod = json!({
+            "metadata": {
+                "namespace": "shop", "name": format!("web-{number}-x"), "uid": format!("pod-{number}"), "resourceVersion": "1",
+                "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": { "injected.scpol.dev/envoy": marker },
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": metadata["name"], "uid": metadata["uid"], "controller": true,
+                }],
+            },
+            "spec": { "containers": [] },
+            "status": { "phase": "Running", "conditions": [ready] },
+        });
+        [set, pod]
+    }
+
+    /// What the server answers to a request other than an eviction.
+    fn answer(path: &str) -> Value {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let index = match name {
+            "replicasets" => Some(0),
+            "pods" => Some(1),
+            _ => None,
+        };
+        let all = |index: usize| (0..PODS).map(|number| owned(number)[index].clone()).collect::<Vec<_>>();
+        match index {
+            Some(index) => json!({ "metadata": { "resourceVersion": "1" }, "items": all(index) }),
+            None if name.starts_with("web-") => {
+                all(1).into_iter().find(|pod| pod["metadata"]["name"] == name).unwrap_or_default()
+            }
+            None => json!({ "metadata": { "resourceVersion": "1" }, "items": [] }),
+        }
+    }
+
+    #[tokio::test]
+    async fn no_eviction_begins_after_a_signal_and_the_report_says_what_was_done() {
+        let (count, signal) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let stop = {
+            let signal = signal.clone();
+            async move { signal.notified().await }.boxed().shared()
+        };
+        let evictions = count.clone();
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let is_eviction = path.ends_with("/eviction");
+            if is_eviction && evictions.fetch_add(1, Ordering::Relaxed) == 2 {
+                signal.notify_one();
+            }
+            async move {
+                tokio::task::yield_now().await;
+                let body = if is_eviction { json!({}) } else { answer(&path) };
+                Ok::<_, std::io::Error>(http::Response::new(Body::from(body.to_string().into_bytes())))
+            }
+        });
+        let client = Client::new(server, "default");
+        let (namespaces, paused) = (HashMap::new(), HashSet::new());
+        let settings = RollingUpdate {
+            max_unavailable: serde_json::from_value(json!("100%")).unwrap(),
+            ..RollingUpdate::default()
+        };
+        let removal = Removal::new("envoy", settings, 60, Timestamp::now());
+        let mut reader = Reader::new(&client, "envoy", &namespaces, &paused, removal.revision());
+        let first = reader.read().await.unwrap();
+        let evicting = Evicting::new(reader, removal, first, None, SignedDuration::ZERO);
+        assert_eq!(evicting.stays().len(), PODS);
+        let lines = evicting.run(&stop).await;
+        let evicted = lines.iter().filter(|line| line.result == Fate::Evicted).count();
+        assert_eq!(evicted, count.load(Ordering::Relaxed), "what has begun is finished");
+        assert!((3..3 + AT_ONCE).contains(&evicted), "{evicted} were evicted");
+        let left = lines.iter().filter(|line| line.result == Fate::Left && line.why == "it has not been evicted");
+        assert_eq!(left.count(), PODS - evicted);
     }
 }

@@ -41,6 +41,10 @@ struct Maker {
     is_led: bool,
     /// Whether it makes its pods anew once its own pod template has changed.
     replaces: bool,
+    /// The first number of a StatefulSet's pod that is made anew: those below it keep the earlier pod template.
+    first: u64,
+    /// Whether the controller that it belongs to is paused.
+    is_paused: bool,
 }
 
 impl Maker {
@@ -53,10 +57,15 @@ impl Maker {
         let is_workload = matches!(kind, "StatefulSet" | "DaemonSet");
         let carries = !body["spec"]["template"]["metadata"]["annotations"][marker::key(policy).as_str()].is_null();
         let policies = BTreeSet::from([Arc::from(policy)]);
+        let spec = &body["spec"];
+        let count = |number: &Value| number.as_u64().unwrap_or_default();
+        let partition = count(&spec["updateStrategy"]["rollingUpdate"]["partition"]);
         Some(Self {
             root: Arc::from(leader.or(object.meta().uid.as_deref()).unwrap_or_default()),
             is_led: is_workload || leader.is_some(),
-            replaces: is_workload && body["spec"]["updateStrategy"]["type"] != "OnDelete",
+            replaces: is_workload && spec["updateStrategy"]["type"] != "OnDelete",
+            first: if partition == 0 { 0 } else { partition.saturating_add(count(&spec["ordinals"]["start"])) },
+            is_paused: false,
             owner: Owner {
                 kind,
                 namespace: object.namespace().to_owned(),
@@ -69,6 +78,17 @@ impl Maker {
                 policies,
             },
         })
+    }
+
+    /// Why `pod`, which it has made, keeps the earlier pod template.
+    fn keeps(&self, pod: &Workload) -> Option<String> {
+        let owner = &self.owner;
+        if self.is_paused && !owner.carried.is_empty() {
+            return Some(format!("the workload of {owner} is paused: `kubectl rollout resume` lets it go on"));
+        }
+        let number = pod.name().rsplit_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
+        let is_below = owner.kind == "StatefulSet" && number.is_some_and(|number| number < self.first);
+        is_below.then(|| format!("`partition` of {owner} keeps it at the earlier pod template"))
     }
 }
 
@@ -85,6 +105,9 @@ fn stand(pod: &Workload, policy: &str, maker: Option<&Maker>) -> Stand {
             Some(kind) => MAKERS.iter().all(|maker| maker.1 != kind) && is_of_template(),
         },
     };
+    if let Some(why) = maker.filter(|_| is_of_template()).and_then(|maker| maker.keeps(pod)) {
+        return Stand::Left(Code::RolloutOptedOut, why);
+    }
     if follows {
         return Stand::Follow;
     }
@@ -127,6 +150,8 @@ pub(super) struct Reader<'a> {
     pub(super) policy: &'a str,
     /// The Namespaces, by name.
     pub(super) namespaces: &'a HashMap<String, Arc<Value>>,
+    /// The UIDs of the paused workloads whose pod templates lack the content.
+    paused: &'a HashSet<String>,
     /// The revision that members without the content carry.
     pub(super) revision: Arc<str>,
     /// The namespaces to read; none for all.
@@ -140,9 +165,10 @@ impl<'a> Reader<'a> {
         client: &'a Client,
         policy: &'a str,
         namespaces: &'a HashMap<String, Arc<Value>>,
+        paused: &'a HashSet<String>,
         revision: Arc<str>,
     ) -> Self {
-        Self { client, policy, namespaces, revision, scope: None, roots: HashSet::new() }
+        Self { client, policy, namespaces, paused, revision, scope: None, roots: HashSet::new() }
     }
 
     /// The API of pods.
@@ -170,6 +196,7 @@ impl<'a> Reader<'a> {
         for (group, kind, plural) in MAKERS {
             let see = |object: Object| {
                 let maker = Maker::of(kind, &object, self.policy);
+                let maker = maker.map(|maker| Maker { is_paused: self.paused.contains(&*maker.root), ..maker });
                 let uid = Arc::<str>::from(object.meta().uid.as_deref().unwrap_or_default());
                 makers.extend(maker.map(|maker| (uid, maker)));
             };
@@ -302,6 +329,45 @@ mod tests {
         assert!(object(none.clone(), none, Value::Null).is_none());
         let made = object(one, Value::Null, Value::Null);
         assert_eq!(stand(&pod(Some("ReplicaSet"), false), "envoy", made.as_ref()), Stand::Evict);
+    }
+
+    #[test]
+    fn a_pod_stays_that_a_partition_or_a_pause_keeps_at_the_earlier_template() {
+        let set = |partition: Value, start: Value, strategy: &str| {
+            let update = json!({ "type": strategy, "rollingUpdate": { "partition": partition } });
+            let spec = json!({ "replicas": 5, "updateStrategy": update, "ordinals": { "start": start } });
+            let metadata = json!({ "namespace": "shop", "name": "db", "uid": "u" });
+            let object = json!({ "metadata": metadata, "spec": spec });
+            Maker::of("StatefulSet", &serde_json::from_value(object).unwrap(), "envoy")
+        };
+        let numbered = |number: &str, is_of_template: bool| {
+            let mut pod = pod(Some("StatefulSet"), is_of_template);
+            pod.body["metadata"]["name"] = json!(format!("db-{number}"));
+            pod
+        };
+        for (partition, start, number, is_of_template, stays) in [
+            (json!(2), Value::Null, "1", true, true),
+            (json!(2), Value::Null, "2", true, false),
+            (json!(2), json!(10), "11", true, true),
+            (json!(2), json!(10), "12", true, false),
+            (json!(0), json!(10), "3", true, false),
+            (Value::Null, Value::Null, "0", true, false),
+            (json!(2), Value::Null, "x", true, false),
+            // The earlier template lacks it.
+            (json!(2), Value::Null, "1", false, false),
+        ] {
+            let maker = set(partition.clone(), start, "RollingUpdate");
+            let stand = stand(&numbered(number, is_of_template), "envoy", maker.as_ref());
+            let is_left =
+                matches!(&stand, Stand::Left(Code::RolloutOptedOut, why) if why.contains("`partition` of StatefulSet"));
+            assert_eq!(is_left, stays, "{partition} {number} {stand:?}");
+        }
+        // A Deployment that was paused after its template had changed.
+        let maker = |carries: bool| Maker { is_paused: true, ..maker("ReplicaSet", true, carries, "").unwrap() };
+        let stands =
+            |maker: Maker, is_of_template| stand(&pod(Some("ReplicaSet"), is_of_template), "envoy", Some(&maker));
+        assert!(matches!(stands(maker(true), true), Stand::Left(Code::RolloutOptedOut, _)));
+        assert_eq!(stands(maker(false), false), Stand::Evict, "the ReplicaSet makes it anew without it");
     }
 
     #[test]
