@@ -2,8 +2,8 @@
 
 use super::revisions::Revisions;
 use super::{Revised, api, live, spec, switch_on, uid};
-use crate::api::RESTARTED_AT_KEY;
 use crate::api::v1alpha1::{Mode, SidecarPolicySpec};
+use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::cli::End;
 use crate::cli::output::{Printing, Screen, Text, remark};
 use crate::cli::status::{condition, full_name, status, write_progress};
@@ -11,7 +11,7 @@ use crate::cluster::client::{self, chain, why};
 use crate::cluster::object::Object;
 use crate::revision::Content;
 use crate::timing::Timing;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use futures::{StreamExt, pin_mut};
 use jiff::Timestamp;
@@ -20,6 +20,7 @@ use kube::runtime::watcher::{self, Event};
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
+use std::time::Duration;
 
 #[derive(Args, Debug)]
 pub(super) struct StatusOptions {
@@ -63,6 +64,9 @@ struct State {
     /// The reason of the condition `Progressing`; empty if there is none.
     reason: String,
     message: String,
+    /// Whether a resume ends the halt that the status of the policy has, as far as the revision tells.
+    #[serde(skip)]
+    is_resumed: bool,
 }
 
 /// Why nothing is rolled out.
@@ -125,13 +129,24 @@ impl State {
         let (mut reason, mut message) =
             progress.map(|found| (found.reason.clone(), found.message.clone())).unwrap_or_default();
         let hash = Content::of(&spec).map(|content| content.hash());
-        let asked = &policy.value()["metadata"]["annotations"][RESTARTED_AT_KEY];
         let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
+        let value = policy.value();
+        let asked = |key: &str| time(value["metadata"]["annotations"][key].as_str());
+        let recorded = hash.as_deref().and_then(|hash| revisions.with_hash(hash));
+        // Revisions tell of a halt, and of its end, before the status does.
+        let is_resumed = recorded.map(|stored| &stored.record.progress).is_some_and(|recorded| {
+            let is_over = recorded.begun.is_some() && recorded.halted.is_none();
+            is_over || asked(RESUMED_AT_KEY) > recorded.resumed
+        });
         let is_other = status.update_revision.is_some() && status.update_revision != hash;
         if progress.is_some() && (is_other || status.observed_generation != Some(policy.generation())) {
             (reason, message) = ("NewRevision".to_owned(), "the operator has not seen the latest edit yet".to_owned());
-        } else if progress.is_some() && time(asked.as_str()) > time(status.restarted_at.as_deref()) {
+        } else if progress.is_some() && asked(RESTARTED_AT_KEY) > time(status.restarted_at.as_deref()) {
             (reason, message) = ("RollingOut".to_owned(), "the operator has not seen the restart yet".to_owned());
+        }
+        let is_resumed = reason == "Halted" && status.halted && is_resumed;
+        if is_resumed {
+            (reason, message) = ("RollingOut".to_owned(), "it goes on after `scpol rollout resume`".to_owned());
         }
         Ok(Self {
             policy: policy.name().to_owned(),
@@ -142,9 +157,10 @@ impl State {
             matched: status.matched,
             updated: if is_other { 0 } else { status.updated.unwrap_or_default() },
             ready: status.ready.unwrap_or_default(),
-            halted: status.halted && !is_other,
+            halted: status.halted && !is_other && !is_resumed,
             reason,
             message,
+            is_resumed,
         })
     }
 
@@ -214,7 +230,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
         };
     let state = State::of(&policy, &revisions)?;
     if options.watch && state.rolls {
-        return watch(&client, &options, &revisions, out).await;
+        return watch(&client, &options, revisions, out).await;
     }
     if state.stand() == Stand::Unknown {
         bail!(
@@ -235,21 +251,36 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     Ok(if state.stand() == Stand::Complete { End::Fine } else { End::Finding })
 }
 
+/// The rest before revisions are read again.
+const REST: Duration = Duration::from_secs(2);
+
 /// Prints each change until the rollout has ended.
-async fn watch(client: &Client, options: &StatusOptions, revisions: &Revisions, out: &mut impl Write) -> Result<End> {
+async fn watch(
+    client: &Client,
+    options: &StatusOptions,
+    mut revisions: Revisions,
+    out: &mut impl Write,
+) -> Result<End> {
     let name = &options.of.named.policy;
     let settings = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let events = client::watched(&api(client), &settings, &Timing::documented().watch);
     pin_mut!(events);
     let width = Screen::stdout().width;
     let (mut shown, mut trouble, mut is_there) = (None, String::new(), false);
-    while let Some(event) = events.next().await {
+    // The policy, while its status may be that of before a resume.
+    let mut resumed = None;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event.context("the watch of the policy has ended")?,
+            // A halt that follows at once changes no status.
+            Some(policy) = later(&mut resumed) => Ok(Event::Apply(policy)),
+        };
         let policy = match event {
             Ok(Event::Apply(policy) | Event::InitApply(policy)) => policy,
             Ok(Event::InitDone) if is_there => continue,
             Ok(Event::Delete(_) | Event::InitDone) => bail!("the SidecarPolicy `{name}` has been deleted"),
             Ok(Event::Init) => {
-                is_there = false;
+                (is_there, resumed) = (false, None);
                 continue;
             }
             Err(error) => {
@@ -263,7 +294,15 @@ async fn watch(client: &Client, options: &StatusOptions, revisions: &Revisions, 
         };
         is_there = true;
         trouble.clear();
-        let state = State::of(&policy, revisions)?;
+        let mut state = State::of(&policy, &revisions)?;
+        if state.is_resumed {
+            let namespace = &options.of.operator.operator_namespace;
+            if let Ok(read) = Revisions::read(client, namespace, name, Some(uid(&policy))).await {
+                revisions = read;
+                state = State::of(&policy, &revisions)?;
+            }
+        }
+        resumed = state.is_resumed.then_some(policy);
         if shown.as_ref() != Some(&state) {
             write_progress(&if width.is_some() { state.bar() } else { state.line() }, width, out)?;
             out.flush()?;
@@ -281,13 +320,19 @@ async fn watch(client: &Client, options: &StatusOptions, revisions: &Revisions, 
         }
         shown = Some(state);
     }
-    bail!("the watch of the policy has ended")
+}
+
+/// What is in `policy`, after a rest.
+async fn later(policy: &mut Option<Object>) -> Option<Object> {
+    tokio::time::sleep(REST).await;
+    policy.take()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::revisions::tests::{content, stored};
     use super::*;
+    use crate::rollout::record::Halted;
     use serde_json::Value;
 
     /// A policy at generation 2 whose spec has the image `envoy:2`.
@@ -369,6 +414,48 @@ mod tests {
         let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:01Z"));
         assert_eq!([stand(first, None), stand(second, first)], [Stand::GoesOn; 2]);
         assert_eq!([stand(None, None), stand(None, first), stand(first, first)], [Stand::Complete; 3]);
+    }
+
+    #[test]
+    fn a_halt_of_before_a_resume_does_not_end_the_watch() {
+        let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:01Z"));
+        let time = |text: Option<&str>| text.map(|text| text.parse::<Timestamp>().unwrap());
+        // What the annotation asks for, what the revision has followed, and whether that is halted.
+        let state = |asked: Option<&str>, followed: Option<&str>, is_halted: bool| {
+            let mut policy = policy(json!({ "type": "RollingUpdate" }), told("Halted", "envoy:2", 2)).value();
+            policy["metadata"]["annotations"] = json!({ RESUMED_AT_KEY: asked });
+            let mut stored = stored(2, &content("envoy:2"), None);
+            let halted = Halted { at: Timestamp::UNIX_EPOCH, message: "why".to_owned() };
+            let progress = &mut stored.record.progress;
+            (progress.begun, progress.resumed) = (Some(Timestamp::UNIX_EPOCH), time(followed));
+            progress.halted = is_halted.then_some(halted);
+            State::of(&serde_json::from_value(policy).unwrap(), &Revisions::of([stored])).unwrap()
+        };
+        for (asked, followed, is_halted, expected) in [
+            (None, None, true, Stand::Halted),
+            (first, None, true, Stand::GoesOn),
+            (second, first, true, Stand::GoesOn),
+            // It has been followed, and the status does not show it yet.
+            (first, first, false, Stand::GoesOn),
+            // It has failed again.
+            (first, first, true, Stand::Halted),
+            // An edit has put an earlier time back.
+            (first, second, true, Stand::Halted),
+            (None, second, true, Stand::Halted),
+        ] {
+            let state = state(asked, followed, is_halted);
+            assert_eq!(state.stand(), expected, "{asked:?} {followed:?} {is_halted}");
+            assert_eq!((state.halted, state.is_resumed), (expected == Stand::Halted, expected == Stand::GoesOn));
+        }
+        let state = |status: Value| {
+            let stored = policy(json!({ "type": "RollingUpdate" }), status).value();
+            State::of(&serde_json::from_value(stored).unwrap(), &Revisions::default()).unwrap().stand()
+        };
+        assert_eq!(state(told("Halted", "envoy:2", 2)), Stand::Halted, "the revisions cannot be read");
+        // The operator lacks a right: a resume ends nothing.
+        let mut refused = told("Halted", "envoy:2", 2);
+        refused["halted"] = json!(false);
+        assert_eq!(state(refused), Stand::Halted);
     }
 
     #[test]
