@@ -285,7 +285,9 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
     if options.printing.output == Output::Table {
         let has_steps = policy.spec.rolling_update().is_some_and(|rolling| !rolling.steps.is_empty());
         if has_steps && !hold {
-            remark("The steps do not hold this time: there is no other revision that workloads could keep until their turn.");
+            remark(
+                "The steps do not hold this time: there is no other revision that workloads could keep until their turn.",
+            );
         }
         if let Some(why) = why_not(&policy, &revisions) {
             remark(why);

@@ -74,7 +74,8 @@ impl Revisions {
             bail!("no revision is stored; the operator keeps them with the rights of `config/rbac/rollout`");
         }
         let before = self.0.iter().rfind(|stored| stored.revision.hash != hash);
-        before.context("no earlier revision is stored: the policy has had one content since the operator keeps revisions")
+        before
+            .context("no earlier revision is stored: the policy has had one content since the operator keeps revisions")
     }
 }
 
