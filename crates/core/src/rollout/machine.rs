@@ -311,6 +311,10 @@ impl State {
         // A new workload that is not ready yet ends no pause.
         let paused = reached.paused(&world.settings.steps).filter(|_| look.is_idle());
         let is_over = look.is_complete && look.is_idle();
+        let paused = paused.map(|why| match look.is_complete {
+            true => why,
+            false => [why].iter().chain(&look.waits).map(String::as_str).collect::<Vec<_>>().join("; "),
+        });
         paused.or_else(|| is_over.then(|| words::waiting(look))).map(|why| Progress::Paused(why).into())
     }
 

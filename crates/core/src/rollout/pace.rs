@@ -389,7 +389,10 @@ impl Memory {
         looking.look.is_complete = looking.look.remaining == 0
             && looking.open.is_empty()
             && looking.are_parts_ready
-            && !looking.missing.keys().any(|owner| record.progress.evicted.contains_key(*owner));
+            && !looking.missing.keys().any(|owner| {
+                let evicted = record.progress.evicted.get(*owner);
+                evicted.is_some_and(|evicted| !looking.is_replaced(owner, evicted))
+            });
         looking.look
     }
 
@@ -961,11 +964,10 @@ impl Memory {
                 let since = (*since).max(evicted.at).max(record.progress.resumed_at.unwrap_or(*since));
                 facts.now.duration_since(since) > facts.pace.deadline
             });
-            let mut pods = looking.by_owner.get(owner).into_iter().flatten();
-            let is_replaced =
-                pods.any(|(object, ..)| facts.members.get(*object).is_some_and(|pod| evicted.is_before(pod)));
             // What it lacks besides is no fault of ours.
-            seen && !is_replaced && !record.progress.broken.contains(owner) && evicted.is_gone(facts)
+            seen && !looking.is_replaced(owner, evicted)
+                && !record.progress.broken.contains(owner)
+                && evicted.is_gone(facts)
         };
         let is_in_scope = |owner: &str| {
             let mut pods = looking.by_owner.get(owner).into_iter().flatten().peekable();
@@ -1109,6 +1111,12 @@ impl<'a> Looking<'a> {
         if (facts.is_in_scope)(object, member) && !is_held {
             self.candidates.push((is_available, object, member));
         }
+    }
+
+    /// Whether `owner` has made another pod since it lost the one that was `evicted`.
+    fn is_replaced(&self, owner: &str, evicted: &Evicted) -> bool {
+        let mut pods = self.by_owner.get(owner).into_iter().flatten();
+        pods.any(|(object, ..)| self.facts.members.get(*object).is_some_and(|pod| evicted.is_before(pod)))
     }
 
     /// When the newest pod of the owner of `member` was created.

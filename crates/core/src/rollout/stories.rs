@@ -1529,7 +1529,8 @@ fn a_resume_after_a_failure_ends_no_timed_pause_and_neither_does_time_while_some
     assert_eq!(scene.record().reached.as_ref().unwrap().step, 1);
     scene.now += 1800;
     scene.member(&canary).health = Health { is_ready: false, since: Some(at(scene.now - 5)), ..ready };
-    scene.says();
+    let said = scene.says();
+    assert!(said.contains("waits for what is not ready: deployments.apps canary/a"), "{said}");
     assert_eq!(scene.record().reached.as_ref().unwrap().step, 1, "its canary is not ready");
     scene.member(&canary).health = Health { since: Some(at(scene.now)), ..ready };
     scene.says();
@@ -1556,7 +1557,8 @@ fn an_owner_that_is_scaled_after_its_eviction_and_one_that_lacked_pods_before_fa
         }
         scene.says();
         scene.now += 1000;
-        assert!(scene.says().starts_with("RollingOut"), "{was_broken}: {}", scene.says());
+        let said = scene.says();
+        assert!(said.starts_with("Complete"), "{was_broken}: {said}");
     }
 }
 
