@@ -149,7 +149,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "F05",
         name: "suspended_while_refused",
-        engines: &[Engine::Webhook],
+        engines: &[Engine::MutatingAdmissionPolicy],
         is_quick: true,
         play: Play::Story(|scene| stories::suspended_while_refused(scene).boxed()),
     },

@@ -249,7 +249,7 @@ pub(crate) async fn suspended_while_refused(scene: &Scene) -> Result<()> {
     scene.policy("agent", agent()).await?;
     scene.in_force("agent").await?;
     let cluster = &scene.world.cluster;
-    let registrations = &["mutatingwebhookconfigurations"];
+    let registrations = &["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"];
     let refused = Rule::always(Does::Answer(503, None)).to(&[Verb::Patch, Verb::Update, Verb::Delete], registrations);
     scene.proxy.set(vec![refused]);
     scene.world.edit_policy("envoy", json!({ "suspend": true })).await?;

@@ -248,7 +248,8 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         restarted,
         carriers: &carriers,
     };
-    let hold = steps_hold(&policy, &revisions);
+    let stored = known.policies.get(&policy.name).and_then(|stored| stored.revision.as_deref());
+    let hold = steps_hold(&policy, &revisions, stored);
     let turns = if hold { Turns::of(&policy, &site, &namespaces) } else { Turns::default() };
     let (mut lines, mut sums) = (Vec::new(), Sums::default());
     for kind in &policy.kinds {
@@ -342,13 +343,15 @@ async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, Strin
     Ok(carriers)
 }
 
-/// Whether the rollout of the content of `policy` goes in its steps.
-fn steps_hold(policy: &Policy, revisions: &Revisions) -> bool {
+/// Whether the rollout of the content of `policy` goes in its steps. `stored` is the hash of the content of the stored policy.
+fn steps_hold(policy: &Policy, revisions: &Revisions, stored: Option<&str>) -> bool {
     let last = revisions.0.last().filter(|last| {
         policy.revision.as_deref() == Some(last.revision.hash.as_str()) && !last.record.progress.is_replaced
     });
     match last {
         Some(last) => last.record.reached.is_some(),
+        // The operator stores that content as soon as it may store some.
+        None if revisions.0.is_empty() && stored.is_some() && stored != policy.revision.as_deref() => true,
         None => Begin::of(policy, &revisions.0, Commands::default(), Timestamp::now())
             .is_some_and(|begin| begin.record.reached.is_some()),
     }
@@ -594,9 +597,10 @@ mod tests {
         let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "steps": [{ "namespaces": ["a"] }] } });
         let policy = policy("envoy:2", json!({ "updateStrategy": strategy }));
         let [one, two] = ["envoy:1", "envoy:2"].map(content);
-        let hold = |stored: Vec<_>| steps_hold(&policy, &Revisions::of(stored));
+        let hold = |stored: Vec<_>| steps_hold(&policy, &Revisions::of(stored), None);
         assert!(!hold(Vec::new()), "the first revision");
         assert!(hold(vec![stored(1, &one, Some(1))]), "a new one");
+        assert!(steps_hold(&policy, &Revisions::default(), Some(&one.hash())), "an edit of one that is not stored yet");
         assert!(!hold(vec![stored(1, &two, None)]), "the first one, stored already");
         assert!(!hold(vec![stored(1, &one, Some(1)), stored(2, &two, None)]), "one that began before there were steps");
     }

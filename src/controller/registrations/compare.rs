@@ -106,24 +106,22 @@ impl Controller {
             }
             return Wish::Keep;
         }
-        if let Some(outcome) = placed.err().and_then(|outcome| self.end_of(name, stored, outcome)) {
+        if let Some(outcome) = placed.err().and_then(|outcome| self.end_of(name, outcome)) {
             self.set_outcome(name, outcome);
         }
         // A user ends the hold after a deletion by hand by suspending and resuming the policy.
         Wish::Unregistered { ends_hold: true }
     }
 
-    /// The outcome of a policy without a place: `outcome`, but for a policy that is switched off and is still delivered. Of that one
-    /// the outcome is why its registration cannot be changed; none while it is being changed.
-    fn end_of(&self, name: &str, stored: &Stored, outcome: Readiness) -> Option<Readiness> {
+    /// The outcome of a policy without a place: `outcome`, but for a policy that is switched off and that the server still delivers. Of
+    /// that one the outcome is why its registration cannot be changed; none while it is being changed. A webhook asks the policy itself.
+    fn end_of(&self, name: &str, outcome: Readiness) -> Option<Readiness> {
         let is_off = matches!(outcome, Readiness::Suspended | Readiness::Audit { .. });
-        let Some(policy) = stored.parsed.as_ref().ok().filter(|_| is_off) else { return Some(outcome) };
-        let registrations = &self.registrations;
-        let mut delivering = registrations.of_kinds().filter(|(kind, state)| match state.in_effect() {
-            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
-            None => policy.kinds.contains(kind) && registrations.may_be_in_effect(kind, stored, name),
+        let mut delivering = self.registrations.of_kinds().filter(|(_, state)| {
+            let by_server = state.in_effect().filter(|in_effect| !in_effect.wanted.engine.engine().needs_operator());
+            by_server.is_some_and(|in_effect| in_effect.policies().iter().any(|policy| policy.name == name))
         });
-        match delivering.next() {
+        match delivering.next().filter(|_| is_off) {
             None => Some(outcome),
             Some((_, state)) => state.reason().cloned().map(outcome_of),
         }

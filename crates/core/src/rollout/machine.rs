@@ -93,6 +93,8 @@ struct Seeing<'a> {
     look: Look,
     /// The writes that are not over, as the record has them.
     open: BTreeMap<String, Write>,
+    /// Whether all that was announced since nothing was unavailable on our account is known to have written nothing.
+    is_untouched: bool,
 }
 
 impl State {
@@ -157,7 +159,10 @@ impl State {
         let look = self.memory.look(&facts, record);
         let open = self.memory.still_open(&facts, record);
         let resumed = world.commands.resumed.filter(|asked| is_new(*asked, record.progress.resumed, world.now));
-        let seeing = Seeing { world, record, reached, barred, restarted, resumed, look, open };
+        let mut since = record.progress.writes.iter().filter(|(_, write)| Some(write.at) == record.progress.disturbed);
+        let has_nothing = |(name, write): (&String, &Write)| self.memory.has_written_nothing(&facts, name, write);
+        let is_untouched = since.clone().next().is_some() && since.all(has_nothing);
+        let seeing = Seeing { world, record, reached, barred, restarted, resumed, look, open, is_untouched };
         let mut outcome = self.decide(&seeing);
         outcome.look = Some(seeing.look);
         outcome
@@ -367,6 +372,11 @@ impl State {
         if look.is_complete {
             next.progress.disturbed = None;
             next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
+        }
+        if seeing.is_untouched && !seeing.is_going() {
+            // What was left was tried again, and nothing came of it.
+            let tried = next.progress.disturbed.take();
+            next.progress.evicted.retain(|_, evicted| Some(evicted.at) != tried);
         }
         if !seeing.is_going() {
             let complete = Progress::Complete(words::told(look));

@@ -556,7 +556,10 @@ impl Memory {
         if evicts && let Some(owner) = owner {
             let others = looking.by_owner.get(owner).into_iter().flatten().filter(|(other, ..)| *other != object);
             // Of two that are unavailable without an update, one does not wait for the other.
-            let mut waits = others.filter(|(_, is_other, is_new)| !is_other && (is_available || *is_new));
+            // One that is announced may wait for this one.
+            let mut waits = others.filter(|(other, is_other, is_new)| {
+                !is_other && (is_available || *is_new && !self.is_available_yet(looking, other))
+            });
             // The controller may wait for this one before it makes the pods that it lacks.
             let may_lack = looking.missing.contains_key(owner) || looking.unclear.contains(owner);
             let beside = waits.next().map(|(other, ..)| *other);
@@ -623,14 +626,25 @@ impl Memory {
 
     /// Another pod of `owner` than `object` that is not available, or whose eviction may have been sent.
     fn unavailable_beside<'a>(&self, looking: &Looking<'a>, owner: &str, object: &ObjectRef) -> Option<&'a ObjectRef> {
-        let is_available = |other: &ObjectRef| {
-            let is_unsent = looking.open.get(other).is_some_and(|(standing, _)| *standing == Standing::Unsent);
-            let member = looking.facts.members.get(other).filter(|_| is_unsent);
-            member.is_some_and(|member| self.is_available(other, member, looking.facts, looking.record))
-        };
         let mut others = looking.by_owner.get(owner).into_iter().flatten();
-        let other = others.find(|(other, is_other, _)| *other != object && !is_other && !is_available(other));
+        let other =
+            others.find(|(other, is_other, _)| *other != object && !is_other && !self.is_available_yet(looking, other));
         other.map(|(other, ..)| *other)
+    }
+
+    /// Whether `object` is available although the record announces a write: that is still to be sent.
+    fn is_available_yet(&self, looking: &Looking<'_>, object: &ObjectRef) -> bool {
+        let is_unsent = looking.open.get(object).is_some_and(|(standing, _)| *standing == Standing::Unsent);
+        let member = looking.facts.members.get(object).filter(|_| is_unsent);
+        member.is_some_and(|member| self.is_available(object, member, looking.facts, looking.record))
+    }
+
+    /// Whether the attempt that `record` announces under that `name` is known to have written nothing.
+    pub fn has_written_nothing(&self, facts: &Facts<'_>, name: &str, write: &Write) -> bool {
+        let answer = facts.object(name).and_then(|object| self.answers.get(&object));
+        answer.is_some_and(|(uid, at, answer)| {
+            **uid == *write.uid && *at >= write.at && matches!(answer, Answer::Left(..) | Answer::NotNeeded(Some(_)))
+        })
     }
 
     /// What holds the rollout up.

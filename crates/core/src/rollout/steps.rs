@@ -35,23 +35,26 @@ pub struct Reached {
     pub undone: bool,
 }
 
-/// What tells a step among others.
+/// What tells a step among others. Several pauses of a rollout may be alike.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// The hash of the step.
-    pub hash: String,
+    /// The hash of the steps to this one.
+    pub until: String,
+    /// The hash of the steps from this one on.
+    pub from: String,
     /// The number of steps then.
     pub of: usize,
 }
 
 impl Mark {
     fn of(steps: &[Step], index: usize) -> Option<Self> {
-        Some(Self { hash: hash(steps.get(index)?), of: steps.len() })
+        let (until, from) = (steps.get(..=index)?, steps.get(index..)?);
+        Some(Self { until: hash(until), from: hash(from), of: steps.len() })
     }
 }
 
-fn hash(step: &Step) -> String {
-    digest::short(json!(step).to_string())
+fn hash(steps: &[Step]) -> String {
+    digest::short(json!(steps).to_string())
 }
 
 /// What the steps may do now.
@@ -140,13 +143,13 @@ impl Reached {
     /// Where the step that goes on is among `steps` now. None if an edit has removed it.
     fn index(&self, steps: &[Step]) -> Option<usize> {
         let Some(mark) = self.at.as_ref().filter(|_| self.step < ALL) else { return Some(self.step) };
-        let is_it = |index: &usize| steps.get(*index).is_some_and(|step| hash(step) == mark.hash);
-        if is_it(&self.step) {
+        if steps.get(..=self.step).is_some_and(|until| hash(until) == mark.until) {
             return Some(self.step);
         }
-        let found = (0..steps.len()).filter(is_it).min_by_key(|index| (index.abs_diff(self.step), *index));
+        let moved = steps.len().checked_sub(mark.of.saturating_sub(self.step));
+        let moved = moved.filter(|index| steps.get(*index..).is_some_and(|from| hash(from) == mark.from));
         // The step itself may have been edited.
-        found.or_else(|| (steps.len() == mark.of).then_some(self.step))
+        moved.or_else(|| (steps.len() == mark.of).then_some(self.step))
     }
 
     fn add(&mut self, step: &Step, namespaces: &BTreeMap<String, Arc<Value>>) {
@@ -359,10 +362,8 @@ mod tests {
         let (gate, half, minutes) =
             (json!({ "pause": {} }), json!({ "percent": 50 }), json!({ "pause": { "duration": "30m" } }));
         let first = steps(json!([canary, minutes, half, gate]));
-        let reached = |index: usize| {
-            let mark = Mark { hash: hash(&first[index]), of: first.len() };
-            Reached { step: index, at: Some(mark), ..Reached::begin("old", at(0)) }
-        };
+        let reached =
+            |index: usize| Reached { step: index, at: Mark::of(&first, index), ..Reached::begin("old", at(0)) };
         let told = |from: &Reached, now: Value, is_resumed: bool| {
             let now = steps(now);
             let next = advance(from, &now, &["a", "b"], true, is_resumed, 5);
@@ -378,6 +379,17 @@ mod tests {
         assert_eq!(told(&reached(3), json!([canary, half]), false), (3, true, false), "the pause itself is removed");
         assert_eq!(told(&reached(3), json!([canary, half]), true), (2, false, true), "and that is confirmed");
         assert_eq!(told(&reached(1), json!([half]), true), (1, false, true));
+        assert_eq!(
+            told(&reached(1), json!([canary, minutes, half, half, gate]), false),
+            (1, true, false),
+            "a later one"
+        );
+        let alike = steps(json!([canary, minutes, half, minutes]));
+        let first = Reached { step: 1, at: Mark::of(&alike, 1), ..Reached::begin("old", at(0)) };
+        assert!(
+            told(&first, json!([canary, half, minutes]), false).1
+                && first.index(&steps(json!([half, minutes]))).is_none()
+        );
         let longer = json!([canary, { "pause": { "duration": "40m" } }, half, gate]);
         assert_eq!(told(&reached(1), longer, false), (1, true, false), "it is edited itself");
     }

@@ -1597,10 +1597,33 @@ fn an_announced_eviction_waits_while_another_pod_of_its_owner_is_not_available()
     let member = scene.member(&pod("web-1"));
     let ready = member.health;
     member.health = Health { is_ready: false, since: Some(at(1)), ..ready };
-    assert_eq!(scene.updates(), [""; 0]);
-    assert!(scene.says().contains("web-1"), "{}", scene.says());
+    // It waits for the announced one no more than that one may go on.
+    assert_eq!(scene.updates(), ["web-1"]);
     scene.member(&pod("web-1")).health = ready;
+    let again = scene.evict(&pod("web-1"), NEW);
+    scene.member(&again).health.is_ready = false;
+    assert_eq!(scene.updates(), [""; 0]);
+    assert!(scene.says().contains(&again.name), "{}", scene.says());
+    scene.member(&again).health.is_ready = true;
     assert_eq!(scene.updates(), ["web-0"]);
+}
+
+#[test]
+fn what_is_tried_again_in_vain_after_the_end_disturbs_nothing() {
+    let mut scene = Scene::new().max_unavailable(3);
+    scene.has(&deployment("left"), OLD);
+    let member = scene.has(&deployment("down"), NEW);
+    member.health = Health { is_ready: true, since: None, ..member.health };
+    assert_eq!(scene.updates(), ["left"]);
+    let left = Left { code: Code::RolloutOptedOut, message: "m".into() };
+    scene.answer(&deployment("left"), Answer::Left(1, left.clone()));
+    assert!(scene.says().starts_with("Complete"));
+    scene.member(&deployment("down")).health.is_ready = false;
+    scene.now += 400;
+    assert_eq!(scene.updates(), ["left"]);
+    scene.answer(&deployment("left"), Answer::Left(1, left));
+    assert!(scene.says().starts_with("Complete"));
+    assert_eq!(scene.record().progress.disturbed, None);
 }
 
 #[test]
