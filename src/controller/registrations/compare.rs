@@ -106,7 +106,7 @@ impl Controller {
             }
             return Wish::Keep;
         }
-        if let Some(outcome) = placed.err().and_then(|outcome| self.end_of(name, outcome)) {
+        if let Some(outcome) = placed.err().and_then(|outcome| self.end_of(name, stored, outcome)) {
             self.set_outcome(name, outcome);
         }
         // A user ends the hold after a deletion by hand by suspending and resuming the policy.
@@ -115,11 +115,18 @@ impl Controller {
 
     /// The outcome of a policy without a place: `outcome`, but for a policy that is switched off and that the server still delivers. Of
     /// that one the outcome is why its registration cannot be changed; none while it is being changed. A webhook asks the policy itself.
-    fn end_of(&self, name: &str, outcome: Readiness) -> Option<Readiness> {
+    fn end_of(&self, name: &str, stored: &Stored, outcome: Readiness) -> Option<Readiness> {
         let is_off = matches!(outcome, Readiness::Suspended | Readiness::Audit { .. });
-        let mut delivering = self.registrations.of_kinds().filter(|(_, state)| {
-            let by_server = state.in_effect().filter(|in_effect| !in_effect.wanted.engine.engine().needs_operator());
-            by_server.is_some_and(|in_effect| in_effect.policies().iter().any(|policy| policy.name == name))
+        let kinds = stored.parsed.as_ref().map_or(&[][..], |policy| &policy.kinds);
+        let mut delivering = self.registrations.of_kinds().filter(|(kind, state)| match state.in_effect() {
+            Some(in_effect) if in_effect.wanted.engine.engine().needs_operator() => false,
+            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
+            // It may have been so before this leader, or could not be removed.
+            None if stored.is_programmed() && kinds.contains(kind) => {
+                let registered = self.registrations.registered(&Slot::of_kind(kind));
+                registered.iter().any(|(resource, _)| !needs_operator(resource))
+            }
+            None => false,
         });
         match delivering.next().filter(|_| is_off) {
             None => Some(outcome),

@@ -93,8 +93,8 @@ struct Seeing<'a> {
     look: Look,
     /// The writes that are not over, as the record has them.
     open: BTreeMap<String, Write>,
-    /// Whether all that was announced since nothing was unavailable on our account is known to have written nothing.
-    is_untouched: bool,
+    /// The writes that are over and have written nothing for certain, by their names in the record.
+    untouched: BTreeSet<String>,
 }
 
 impl State {
@@ -159,10 +159,9 @@ impl State {
         let look = self.memory.look(&facts, record);
         let open = self.memory.still_open(&facts, record);
         let resumed = world.commands.resumed.filter(|asked| is_new(*asked, record.progress.resumed, world.now));
-        let mut since = record.progress.writes.iter().filter(|(_, write)| Some(write.at) == record.progress.disturbed);
-        let has_nothing = |(name, write): (&String, &Write)| self.memory.has_written_nothing(&facts, name, write);
-        let is_untouched = since.clone().next().is_some() && since.all(has_nothing);
-        let seeing = Seeing { world, record, reached, barred, restarted, resumed, look, open, is_untouched };
+        let is_untouched = |(name, write): &(&String, &Write)| self.memory.has_written_nothing(&facts, name, write);
+        let untouched = record.progress.writes.iter().filter(is_untouched).map(|(name, _)| name.clone()).collect();
+        let seeing = Seeing { world, record, reached, barred, restarted, resumed, look, open, untouched };
         let mut outcome = self.decide(&seeing);
         outcome.look = Some(seeing.look);
         outcome
@@ -259,7 +258,7 @@ impl State {
             }
         }
         next.progress.halted = halted.clone().map(|message| Halted { at: world.now, message });
-        next.progress.close(&seeing.open, world.now);
+        seeing.close(&mut next.progress);
         // Users are told once it is recorded.
         let mut outcome = self.record(world, next, Progress::RollingOut(words::told(look)));
         outcome.actions.extend(halted.map(|message| Action::Tell(Told::Halted(message))));
@@ -269,6 +268,9 @@ impl State {
     /// Follows `scpol rollout resume`: what has failed is given another chance, and a pause ends.
     fn resume(&mut self, seeing: &Seeing<'_>, asked: Timestamp) -> Outcome {
         let Seeing { world, record, .. } = seeing;
+        if seeing.reached.is_some() && world.namespaces.is_none() {
+            return Progress::RollingOut("reading the Namespaces".into()).into();
+        }
         let mut next = (*record).clone();
         let was_halted = next.progress.halted.take().is_some();
         next.progress.failed.clear();
@@ -276,7 +278,7 @@ impl State {
         next.progress.evicted.values_mut().for_each(|evicted| (evicted.at, evicted.newest) = (world.now, None));
         next.progress.resumed = Some(asked);
         next.progress.resumed_at = Some(world.now);
-        next.progress.close(&seeing.open, world.now);
+        seeing.close(&mut next.progress);
         if let Some(reached) = seeing.reached {
             next.reached = Some(match (reached.undone, world.namespaces) {
                 (true, _) => Reached::begin(&reached.from, world.now),
@@ -310,7 +312,7 @@ impl State {
             let mut next = (*record).clone();
             next.reached = Some(further);
             next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
-            next.progress.close(&seeing.open, world.now);
+            seeing.close(&mut next.progress);
             return Some(self.record(world, next, Progress::RollingOut(message)));
         }
         // A new workload that is not ready yet ends no pause.
@@ -344,7 +346,7 @@ impl State {
             next.reached = Some(Reached::begin(from, world.now).undo(world.now));
             // Their replacements have what now goes back.
             next.progress.evicted.clear();
-            next.progress.close(&seeing.open, world.now);
+            seeing.close(&mut next.progress);
             let number = current.revision.number;
             return self.record(world, next, Progress::Halted(format!("{message}; going back to revision {number}")));
         }
@@ -369,21 +371,19 @@ impl State {
     fn complete(&mut self, seeing: &Seeing<'_>) -> Outcome {
         let Seeing { world, record, look, .. } = seeing;
         let mut next = (*record).clone();
+        let is_going = seeing.is_going();
+        if !is_going {
+            seeing.close(&mut next.progress);
+        }
         if look.is_complete {
             next.progress.disturbed = None;
             next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
         }
-        if seeing.is_untouched && !seeing.is_going() {
-            // What was left was tried again, and nothing came of it.
-            let tried = next.progress.disturbed.take();
-            next.progress.evicted.retain(|_, evicted| Some(evicted.at) != tried);
-        }
-        if !seeing.is_going() {
+        if !is_going {
             let complete = Progress::Complete(words::told(look));
             if next.progress == record.progress {
                 return complete.into();
             }
-            next.progress.close(&seeing.open, world.now);
             return self.record(world, next, complete);
         }
         // The clock of an earlier leader may have been fast. Of two equal times that of the later revision counts.
@@ -415,10 +415,11 @@ impl State {
             return Outcome { actions, progress: Some(progress), look: None };
         }
         let mut next = (*record).clone();
-        next.progress.close(&seeing.open, world.now);
+        seeing.close(&mut next.progress);
         next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
         let second = world.now.as_second();
-        if !new.is_empty() {
+        // After the end, most attempts are in vain: what was left is tried again.
+        if !new.is_empty() && seeing.is_going() {
             next.progress.disturbed.get_or_insert(world.now);
         }
         for candidate in &new {
@@ -464,6 +465,19 @@ impl State {
 }
 
 impl Seeing<'_> {
+    /// Closes the writes that are over in `progress`. After the end, those that may have written something disturb workloads from then on.
+    fn close(&self, progress: &mut super::record::Progress) {
+        let over = self.record.progress.writes.iter().filter(|(name, _)| !self.open.contains_key(*name));
+        for (name, write) in over {
+            if self.untouched.contains(name) {
+                progress.evicted.retain(|_, evicted| evicted.uid != write.uid);
+            } else if !self.is_going() {
+                progress.disturbed = Some(progress.disturbed.map_or(write.at, |since| since.min(write.at)));
+            }
+        }
+        progress.close(&self.open, self.world.now);
+    }
+
     /// Whether the rollout, or a restart, has not ended: only then it can fail.
     fn is_going(&self) -> bool {
         is_going(self.record, self.restarted)

@@ -120,6 +120,8 @@ pub struct Memory {
     restarts: BTreeMap<ObjectRef, Vec<(Arc<str>, u32)>>,
     /// What cannot be brought up to date, in which version, and when that was found.
     left: BTreeMap<ObjectRef, (u64, Timestamp, Left)>,
+    /// What was left at the first attempt since it was announced, in the version in which it was known: nothing was written.
+    untouched: BTreeSet<ObjectRef>,
     /// When some of them were last tried again that had not changed.
     lapsed: Option<Timestamp>,
     /// What can only be evicted, in which version.
@@ -301,10 +303,18 @@ impl Memory {
     /// Forgets the answer about a workload whose next write is announced now: the clock may have been put back since.
     pub(super) fn announce(&mut self, object: &ObjectRef) {
         self.answers.remove(object);
+        self.untouched.remove(object);
     }
 
     /// Records the answer about a workload. `member` is what was known of it.
     pub fn answered(&mut self, object: &ObjectRef, member: &Member, answer: Answer, now: Timestamp) {
+        let is_left = |version: u64, left: &Left| version <= member.version && left.code != Code::Panicked;
+        let is_first = !self.answers.contains_key(object);
+        if is_first && matches!(&answer, Answer::Left(version, left) if is_left(*version, left)) {
+            self.untouched.insert(object.clone());
+        } else {
+            self.untouched.remove(object);
+        }
         match &answer {
             Answer::Done(Done::Patched(_)) => {
                 if self.restarts.insert(object.clone(), member.restarts.clone()).is_some() {
@@ -430,14 +440,8 @@ impl Memory {
         let has_it = member.carries == Carries::This && *member.revision == *facts.update;
         looking.look.updated += usize::from(has_it);
         if is_done {
-            // Outside of its scope, and before its begin, the rollout has made nothing unavailable.
-            let is_its = is_ours
-                || looking.record.is_broken(object, member)
-                || !is_unavailable_before(member, looking.record, facts);
-            if is_its && !is_available && (facts.is_in_scope)(object, member) {
-                looking.are_parts_ready &= is_broken || !self.is_part(object, member, facts, looking.record);
-                let failure = self.failure(looking, object, member, is_broken);
-                looking.fail(failure);
+            if !is_available && (facts.is_in_scope)(object, member) {
+                self.see_unavailable(looking, object, member, is_broken);
             }
         } else if self.is_left(object, member, facts) || self.leaves(object, member, (facts, looking.record)) {
             looking.look.left += 1;
@@ -462,6 +466,20 @@ impl Memory {
         }
     }
 
+    /// Looks at one workload that has what it is to have, and is not available.
+    fn see_unavailable(&self, looking: &mut Looking<'_>, object: &ObjectRef, member: &Member, is_broken: bool) {
+        let (facts, record) = (looking.facts, looking.record);
+        // Outside of its scope, and before its begin, the rollout has made nothing unavailable.
+        let is_its = self.restarts.contains_key(object)
+            || record.is_broken(object, member)
+            || !is_unavailable_before(member, record, facts);
+        if is_its {
+            looking.are_parts_ready &= is_broken || !self.is_part(object, member, facts, record);
+            let failure = self.failure(looking, object, member, is_broken);
+            looking.fail(failure);
+        }
+    }
+
     /// Chooses what to update now.
     fn choose<'a>(&self, looking: &mut Looking<'a>) {
         let facts = looking.facts;
@@ -471,8 +489,9 @@ impl Memory {
             by_namespace: rooms.collect(),
             // No more than a record may have: a reader counts only what the record lists.
             slots: MOST.saturating_sub(looking.open.len()),
-            evictions: facts.evictions.saturating_sub(looking.record.overdue(facts.now)),
+            evictions: facts.evictions.saturating_sub(self.overdue(looking)),
             late: facts.evictions,
+            broken: MOST.saturating_sub(looking.record.progress.broken.len()),
             owners: BTreeSet::new(),
             blocked: BTreeSet::new(),
             is_limited: false,
@@ -487,17 +506,17 @@ impl Memory {
         // What is unavailable anyway comes first, and costs nothing. What was refused comes last, and so do the other pods of its owner: their
         // next attempts must not use up the limit of evictions.
         let mut candidates = std::mem::take(&mut looking.candidates);
-        let owners = self.waits.keys().filter_map(|object| facts.members.get(object)?.owner.as_deref());
-        let owners: BTreeSet<&str> = owners.collect();
+        let owners = self.waits.keys().filter_map(|object| facts.owner(object, facts.members.get(object)?));
+        let owners: BTreeSet<&Arc<str>> = owners.collect();
         candidates.sort_by_key(|(is_available, object, member)| {
-            let is_owner_refused = member.owner.as_deref().is_some_and(|owner| owners.contains(owner));
+            let is_owner_refused = facts.owner(object, member).is_some_and(|owner| owners.contains(owner));
             let was_refused = self.waits.contains_key(*object) || is_owner_refused;
             let comes_last = (was_refused || self.left.contains_key(*object)) && !looking.open.contains_key(*object);
             (*is_available, comes_last, &object.namespace, &object.kind, &object.name)
         });
         for (_, object, member) in &candidates {
             let waits = self.waits.get(*object).filter(|(_, last, _)| facts.is_recent(*last));
-            chosen.blocked.extend(waits.and(member.owner.as_deref()));
+            chosen.blocked.extend(waits.and(facts.owner(object, member)).map(AsRef::as_ref));
         }
         for (is_available, object, member) in candidates {
             if looking.look.next.len() >= BATCH {
@@ -552,33 +571,25 @@ impl Memory {
         if is_available && !chosen.has_room(&object.namespace, |room| &mut room.new) {
             return None;
         }
-        let owner = member.owner.as_deref();
-        if evicts && let Some(owner) = owner {
-            let others = looking.by_owner.get(owner).into_iter().flatten().filter(|(other, ..)| *other != object);
-            // Of two that are unavailable without an update, one does not wait for the other.
-            // One that is announced may wait for this one.
-            let mut waits = others.filter(|(other, is_other, is_new)| {
-                !is_other && (is_available || *is_new && !self.is_available_yet(looking, other))
-            });
-            // The controller may wait for this one before it makes the pods that it lacks.
-            let may_lack = looking.missing.contains_key(owner) || looking.unclear.contains(owner);
-            let beside = waits.next().map(|(other, ..)| *other);
-            let is_busy = is_available && may_lack || beside.is_some();
-            let is_shared = is_available && facts.busy.contains_key(owner);
-            if is_busy || is_shared || chosen.owners.contains(owner) || chosen.blocked.contains(owner) {
-                chosen.busy += usize::from(is_busy);
-                chosen.beside = chosen.beside.or(beside);
-                chosen.shared = chosen.shared.or(Some(owner).filter(|_| is_shared));
-                chosen.unclear = chosen.unclear.or(Some(owner).filter(|_| is_busy && looking.unclear.contains(owner)));
-                return None;
-            }
+        let owner = facts.owner(object, member).filter(|_| evicts);
+        if let Some(owner) = owner
+            && (self.owner_waits(looking, chosen, (object, owner, None), is_available)
+                || chosen.blocked.contains(&**owner))
+        {
+            return None;
         }
         if evicts && chosen.evictions == 0 {
             chosen.is_limited = true;
             return None;
         }
+        // The record has room for so many.
+        let is_listed = next.is_broken && !looking.record.is_broken(object, member);
+        if is_listed && chosen.broken == 0 {
+            return None;
+        }
+        chosen.broken -= usize::from(is_listed);
         chosen.evictions -= usize::from(evicts);
-        chosen.owners.extend(owner);
+        chosen.owners.extend(owner.map(AsRef::as_ref));
         chosen.slots -= 1;
         if is_available {
             chosen.take(&object.namespace, |room| &mut room.new);
@@ -600,51 +611,106 @@ impl Memory {
             chosen.is_limited = true;
             return false;
         }
-        if self.is_available(object, member, facts, looking.record) {
-            let owner = member.owner.as_deref().filter(|_| write.evict);
-            if let Some(owner) = owner {
-                let beside = self.unavailable_beside(looking, owner, object);
-                let may_lack = looking.missing.contains_key(owner) || looking.unclear.contains(owner);
-                // Of two policies, the one goes on that has announced first. One that could not go on for long waits for all others.
-                let is_shared = facts.busy.get(owner).is_some_and(|at| *at < write.at || is_old(write.at, facts.now));
-                if is_shared || chosen.owners.contains(owner) || may_lack || beside.is_some() {
-                    chosen.busy += 1;
-                    chosen.beside = chosen.beside.or(beside);
-                    chosen.shared = chosen.shared.or(Some(owner).filter(|_| is_shared));
-                    return false;
-                }
-            }
+        let is_available = self.is_available(object, member, facts, looking.record);
+        let owner = facts.owner(object, member).filter(|_| write.evict);
+        if let Some(owner) = owner
+            && self.owner_waits(looking, chosen, (object, owner, Some(write)), is_available)
+        {
+            return false;
+        }
+        if is_available {
             if !chosen.has_room(&object.namespace, |room| &mut room.announced) {
                 return false;
             }
             chosen.take(&object.namespace, |room| &mut room.announced);
-            chosen.owners.extend(owner);
         }
+        chosen.owners.extend(owner.map(AsRef::as_ref));
         chosen.late -= usize::from(is_late);
         true
     }
 
-    /// Another pod of `owner` than `object` that is not available, or whose eviction may have been sent.
-    fn unavailable_beside<'a>(&self, looking: &Looking<'a>, owner: &str, object: &ObjectRef) -> Option<&'a ObjectRef> {
-        let mut others = looking.by_owner.get(owner).into_iter().flatten();
-        let other =
-            others.find(|(other, is_other, _)| *other != object && !is_other && !self.is_available_yet(looking, other));
+    /// Whether the eviction of the pod `object` of `owner`, which the record may announce, waits for other pods of that owner. Notes for
+    /// which.
+    fn owner_waits<'a>(
+        &self,
+        looking: &Looking<'a>,
+        chosen: &mut Chosen<'a>,
+        (object, owner, write): (&ObjectRef, &'a Arc<str>, Option<&Write>),
+        is_available: bool,
+    ) -> bool {
+        let facts = looking.facts;
+        // The controller may wait for one that is not available before it makes the pods that it lacks.
+        let may_lack = is_available && looking.may_lack(owner);
+        let beside = self.beside(looking, owner, object, (is_available, write.is_some()));
+        let is_busy = may_lack || beside.is_some();
+        // Of two policies, the one goes on that has announced first. One that could not go on for long waits for all others.
+        let is_first = |at: &Timestamp| write.is_some_and(|write| *at >= write.at && !is_old(write.at, facts.now));
+        let is_shared = is_available && facts.busy.get(owner).is_some_and(|at| !is_first(at));
+        chosen.busy += usize::from(is_busy);
+        chosen.beside = chosen.beside.or(beside);
+        chosen.shared = chosen.shared.or(is_shared.then_some(owner));
+        chosen.unclear = chosen.unclear.or((is_busy && looking.unclear.contains(&**owner)).then_some(owner));
+        is_busy || is_shared || chosen.owners.contains(&**owner)
+    }
+
+    /// The pod of `owner` for which another one of it, `object`, waits. Of two that are unavailable without an update, one does not wait for
+    /// the other; nor does it wait for one that is announced and waits for it. Of two that are announced, one goes first.
+    fn beside<'a>(
+        &self,
+        looking: &Looking<'a>,
+        owner: &str,
+        object: &ObjectRef,
+        (is_available, is_announced): (bool, bool),
+    ) -> Option<&'a ObjectRef> {
+        let others = looking.by_owner.get(owner).into_iter().flatten();
+        let mut others = others.filter(|(other, is_other, _)| *other != object && !is_other);
+        let other = others.find(|(other, _, is_new)| match (is_available, is_announced) {
+            (true, false) => true,
+            (true, true) => !self.is_available_yet(looking, other),
+            (false, false) => *is_new && !self.is_available_yet(looking, other),
+            (false, true) => *is_new && !self.is_unsent(looking, other),
+        });
         other.map(|(other, ..)| *other)
     }
 
-    /// Whether `object` is available although the record announces a write: that is still to be sent.
+    /// Whether `object` is available although the record announces a write, which nobody can have sent.
     fn is_available_yet(&self, looking: &Looking<'_>, object: &ObjectRef) -> bool {
-        let is_unsent = looking.open.get(object).is_some_and(|(standing, _)| *standing == Standing::Unsent);
-        let member = looking.facts.members.get(object).filter(|_| is_unsent);
-        member.is_some_and(|member| self.is_available(object, member, looking.facts, looking.record))
+        let Some(member) = looking.facts.members.get(object) else { return false };
+        self.is_unsent(looking, object) && self.is_available(object, member, looking.facts, looking.record)
     }
 
-    /// Whether the attempt that `record` announces under that `name` is known to have written nothing.
+    /// Whether the record announces a write of `object` that nobody can have sent.
+    fn is_unsent(&self, looking: &Looking<'_>, object: &ObjectRef) -> bool {
+        let facts = looking.facts;
+        let Some((Standing::Unsent, write)) = looking.open.get(object) else { return false };
+        let is_young = |at: Timestamp| facts.now.duration_since(at) < STALE;
+        let has_failed = self
+            .answers
+            .get(object)
+            .is_some_and(|(_, at, answer)| matches!(answer, Answer::Failed(_)) && *at >= write.at && is_young(*at));
+        !has_failed && (write.by == facts.leader || !is_young(write.at))
+    }
+
+    /// How many evictions were announced more than a minute ago, and may be sent at any moment. Those that wait for other pods of their owner
+    /// are none.
+    fn overdue(&self, looking: &Looking<'_>) -> usize {
+        let facts = looking.facts;
+        let writes = looking.record.progress.writes.iter();
+        let overdue = writes.filter(|(_, write)| write.evict && write.is_overdue(facts.now));
+        let waits = |name: &str| {
+            let (object, member) = facts.member(name)?;
+            let owner = facts.owner(object, member)?;
+            let is_available = self.is_available_yet(looking, object);
+            let beside = self.beside(looking, owner, object, (is_available, true));
+            Some(is_available && (looking.may_lack(owner) || beside.is_some()))
+        };
+        overdue.filter(|(name, _)| !waits(name).unwrap_or_default()).count()
+    }
+
+    /// Whether the attempt that the record announces under that `name` has written nothing for certain.
     pub fn has_written_nothing(&self, facts: &Facts<'_>, name: &str, write: &Write) -> bool {
-        let answer = facts.object(name).and_then(|object| self.answers.get(&object));
-        answer.is_some_and(|(uid, at, answer)| {
-            **uid == *write.uid && *at >= write.at && matches!(answer, Answer::Left(..) | Answer::NotNeeded(Some(_)))
-        })
+        let Some(object) = facts.object(name).filter(|object| self.untouched.contains(object)) else { return false };
+        self.answers.get(&object).is_some_and(|(uid, at, _)| **uid == *write.uid && *at >= write.at)
     }
 
     /// What holds the rollout up.
@@ -665,10 +731,10 @@ impl Memory {
             chosen.full.filter(|_| look.next.is_empty()).and_then(|name| looking.by_namespace.get_key_value(name))
         {
             waits.push(words::unavailable_in(name, (count.unavailable, facts.limit(count.matched)), &count.names));
-        } else if (look.remaining == 0 || chosen.busy > 0 && look.next.is_empty()) && !names.is_empty() {
-            waits.push(words::not_ready(look.unavailable, names));
         } else if let Some(beside) = chosen.beside.filter(|_| look.next.is_empty()) {
             waits.push(words::beside(beside));
+        } else if (look.remaining == 0 || chosen.busy > 0 && look.next.is_empty()) && !names.is_empty() {
+            waits.push(words::not_ready(look.unavailable, names));
         }
         let failed = &looking.record.progress.failed;
         if look.held > 0 {
@@ -740,6 +806,7 @@ impl Memory {
             };
         };
         let may_again = !facts.is_recent(*at);
+        let again = if may_again { Standing::Unsent } else { Standing::Pending };
         match answer {
             _ if is_outdated && is_done => Standing::Pending,
             Answer::Done(Done::Evicted) => Standing::Pending,
@@ -751,20 +818,8 @@ impl Memory {
             // The write may have happened: the workload keeps its place until that is known.
             Answer::Failed(_) if is_done => pending(!is_seen()),
             Answer::Failed(_) if may_again && self.is_left(object, member, facts) => pending(may_be_late),
-            Answer::Failed(_) => {
-                if may_again {
-                    Standing::Unsent
-                } else {
-                    Standing::Pending
-                }
-            }
-            Answer::Blocked(_) | Answer::NeedsEviction(..) | Answer::Refused(_) if may_be_late => {
-                if may_again {
-                    Standing::Unsent
-                } else {
-                    Standing::Pending
-                }
-            }
+            Answer::Failed(_) => again,
+            Answer::Blocked(_) | Answer::NeedsEviction(..) | Answer::Refused(_) if may_be_late => again,
             Answer::Blocked(_) | Answer::NeedsEviction(..) | Answer::Refused(_) | Answer::Left(..) => Standing::Over,
         }
     }
@@ -860,15 +915,16 @@ impl Memory {
         self.left.get(object).is_some_and(|(version, at, _)| *version >= member.version || facts.is_recent(*at))
     }
 
-    /// Leaves a pod that has the sidecar from the pod template of its owner, because every replacement would have it, too; a pod
+    /// Leaves a pod that would have to be evicted although its owner would make no other one; what was broken before, if the record has no
+    /// room for it; a pod that has the sidecar from the pod template of its owner, because every replacement would have it, too; a pod
     /// that came without the revision in place of an evicted one, if the rollout cannot fail by that; a workload whose template another
     /// client puts back; and one for which the server has given no answer for a whole deadline.
     fn leaves(&mut self, object: &ObjectRef, member: &Member, (facts, record): (&Facts<'_>, &Record)) -> bool {
-        let owner = member.owner.as_ref().and_then(|owner| facts.owners.get(owner));
+        let owner = facts.owner(object, member).and_then(|owner| facts.owners.get(owner));
         let missed = || missed_again(object, member, (facts, record)).filter(|_| !facts.can_fail);
         let must_be_evicted = || self.not_in_place.contains_key(object) || (facts.way)(object, member) == Way::Evict;
         let cannot_make = |owner: &Owner| owner.fails_since.is_some_and(|since| record.is_long_before(since, facts));
-        let is_crowded = || {
+        let has_no_place = || {
             let may_be_kept = record.progress.broken.len() < MOST || record.is_broken(object, member);
             !may_be_kept && !self.restarts.contains_key(object) && is_broken_before(member, record, facts)
         };
@@ -885,7 +941,7 @@ impl Memory {
         } else if self.tries.get(object).is_some_and(|(tries, _)| *tries >= TRIES) {
             // A template that is put back changes again and again.
             (u64::MAX, Code::ReplacementMissed, words::put_back(TRIES))
-        } else if is_crowded() {
+        } else if has_no_place() {
             (member.version, Code::ReplacementNotReady, words::too_many_broken(MOST))
         } else if let Some(missed) = missed() {
             (u64::MAX, missed.code, missed.message)
@@ -911,7 +967,7 @@ impl Memory {
     fn is_part(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>, record: &Record) -> bool {
         let since = record.begun(facts);
         let is_older = |created: Option<Timestamp>| created.is_some_and(|created| created < since);
-        let owner = member.owner.as_ref().and_then(|owner| facts.owners.get(owner));
+        let owner = facts.owner(object, member).and_then(|owner| facts.owners.get(owner));
         self.restarts.contains_key(object)
             || record.progress.writes.get(&key(object)).is_some_and(|write| *write.uid == *member.uid)
             || facts.owner(object, member).is_some_and(|owner| record.progress.evicted.contains_key(&**owner))
@@ -1066,6 +1122,8 @@ struct Chosen<'a> {
     evictions: usize,
     /// How many evictions may be done that were announced more than a minute ago. The announcements count no more.
     late: usize,
+    /// How many more the record can list as broken before.
+    broken: usize,
     /// The owners of which a pod is chosen.
     owners: BTreeSet<&'a str>,
     /// The owners of pods that wait.
@@ -1116,6 +1174,11 @@ impl<'a> Looking<'a> {
         if self.facts.per_namespace.is_some() {
             count(self.by_namespace.entry(namespace).or_default());
         }
+    }
+
+    /// Whether `owner` lacks pods, or may delete one.
+    fn may_lack(&self, owner: &str) -> bool {
+        self.missing.contains_key(owner) || self.unclear.contains(owner)
     }
 
     /// Has a workload wait for its turn.

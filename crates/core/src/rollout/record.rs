@@ -167,11 +167,6 @@ impl Write {
 }
 
 impl Record {
-    /// How many evictions may happen yet that were announced more than a minute ago.
-    pub(super) fn overdue(&self, now: Timestamp) -> usize {
-        self.progress.writes.values().filter(|write| write.evict && write.is_overdue(now)).count()
-    }
-
     /// The record in the annotations of a revision. What is unreadable counts as absent, and of each list only the first 256 entries
     /// count. Of the selectors that steps have reached, 64 KiB count.
     pub fn parse(annotations: &Value) -> Self {

@@ -23,7 +23,7 @@ pub struct Reached {
     pub step: usize,
     /// Which step that was, so that it is found after an edit of the others. None before it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Mark>,
+    pub mark: Option<Mark>,
     /// Since when that step goes on.
     pub since: Timestamp,
     /// The workloads that have the update revision. It only grows, but for an undo. What a step has added stays, also if an edit changes
@@ -38,18 +38,23 @@ pub struct Reached {
 /// What tells a step among others. Several pauses of a rollout may be alike.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mark {
+    /// The hash of this step.
+    pub own: String,
+    /// Whether no other step was the same.
+    pub is_only: bool,
     /// The hash of the steps to this one.
     pub until: String,
     /// The hash of the steps from this one on.
     pub from: String,
     /// The number of steps then.
-    pub of: usize,
+    pub count: usize,
 }
 
 impl Mark {
     fn of(steps: &[Step], index: usize) -> Option<Self> {
-        let (until, from) = (steps.get(..=index)?, steps.get(index..)?);
-        Some(Self { until: hash(until), from: hash(from), of: steps.len() })
+        let (own, until, from) = (steps.get(index..=index)?, steps.get(..=index)?, steps.get(index..)?);
+        let is_only = steps.iter().filter(|step| **step == own[0]).count() == 1;
+        Some(Self { own: hash(own), is_only, until: hash(until), from: hash(from), count: steps.len() })
     }
 }
 
@@ -80,7 +85,7 @@ impl Reached {
 
     /// Before the first step.
     pub fn begin(from: &str, now: Timestamp) -> Self {
-        Self { from: from.to_owned(), step: 0, at: None, since: now, extent: Extent::default(), undone: false }
+        Self { from: from.to_owned(), step: 0, mark: None, since: now, extent: Extent::default(), undone: false }
     }
 
     /// The part of a stored one that counts.
@@ -113,7 +118,7 @@ impl Reached {
         for step in steps.iter().take(index.saturating_add(1)) {
             next.add(step, at.namespaces);
         }
-        (next.step, next.at) = (index, Mark::of(steps, index));
+        (next.step, next.mark) = (index, Mark::of(steps, index));
         // The clock of the leader that wrote it may have been fast.
         let since = self.since.min(at.now);
         let is_over = match steps.get(index).and_then(Step::action) {
@@ -134,22 +139,33 @@ impl Reached {
 
     /// Begins the step `index`.
     fn enter(&mut self, index: usize, steps: &[Step], at: &Now<'_>) {
-        (self.step, self.at, self.since) = (index, Mark::of(steps, index), at.now);
+        (self.step, self.mark, self.since) = (index, Mark::of(steps, index), at.now);
         if let Some(step) = steps.get(index) {
             self.add(step, at.namespaces);
         }
     }
 
-    /// Where the step that goes on is among `steps` now. None if an edit has removed it.
+    /// Where the step that goes on is among `steps` now: the steps to it, those from it on, or it alone are as they were. None if it is not
+    /// recognized.
     fn index(&self, steps: &[Step]) -> Option<usize> {
-        let Some(mark) = self.at.as_ref().filter(|_| self.step < ALL) else { return Some(self.step) };
+        let Some(mark) = self.mark.as_ref().filter(|_| self.step < ALL) else { return Some(self.step) };
         if steps.get(..=self.step).is_some_and(|until| hash(until) == mark.until) {
             return Some(self.step);
         }
-        let moved = steps.len().checked_sub(mark.of.saturating_sub(self.step));
+        let moved = steps.len().checked_sub(mark.count.saturating_sub(self.step));
         let moved = moved.filter(|index| steps.get(*index..).is_some_and(|from| hash(from) == mark.from));
-        // The step itself may have been edited.
-        moved.or_else(|| (steps.len() == mark.of).then_some(self.step))
+        if moved.is_some() {
+            return moved;
+        }
+        let is_own = |index: &usize| steps.get(*index..=*index).is_some_and(|own| hash(own) == mark.own);
+        let own: Vec<usize> = (0..steps.len()).filter(is_own).collect();
+        match own.as_slice() {
+            [only] if mark.is_only => Some(*only),
+            // It is where it was, or has been edited itself.
+            found => {
+                (steps.len() == mark.count && (found.is_empty() || found.contains(&self.step))).then_some(self.step)
+            }
+        }
     }
 
     fn add(&mut self, step: &Step, namespaces: &BTreeMap<String, Arc<Value>>) {
@@ -168,7 +184,7 @@ impl Reached {
         let Some(index) = self.index(steps) else {
             let next = self.step.min(steps.len()).saturating_add(1);
             return Some(format!(
-                "the step that it was at is removed: `scpol rollout resume` goes on with step {next}"
+                "the step that it was at is not found: `scpol rollout resume` goes on with step {next}"
             ));
         };
         let Some(StepAction::Pause(pause)) = steps.get(index)?.action() else { return None };
@@ -363,7 +379,7 @@ mod tests {
             (json!({ "pause": {} }), json!({ "percent": 50 }), json!({ "pause": { "duration": "30m" } }));
         let first = steps(json!([canary, minutes, half, gate]));
         let reached =
-            |index: usize| Reached { step: index, at: Mark::of(&first, index), ..Reached::begin("old", at(0)) };
+            |index: usize| Reached { step: index, mark: Mark::of(&first, index), ..Reached::begin("old", at(0)) };
         let told = |from: &Reached, now: Value, is_resumed: bool| {
             let now = steps(now);
             let next = advance(from, &now, &["a", "b"], true, is_resumed, 5);
@@ -385,7 +401,7 @@ mod tests {
             "a later one"
         );
         let alike = steps(json!([canary, minutes, half, minutes]));
-        let first = Reached { step: 1, at: Mark::of(&alike, 1), ..Reached::begin("old", at(0)) };
+        let first = Reached { step: 1, mark: Mark::of(&alike, 1), ..Reached::begin("old", at(0)) };
         assert!(
             told(&first, json!([canary, half, minutes]), false).1
                 && first.index(&steps(json!([half, minutes]))).is_none()

@@ -199,6 +199,8 @@ impl Begin {
         let before = last
             .map(|last| &last.record.progress)
             .filter(|before| before.disturbed.is_some() || before.ended.is_none());
+        // After its end, what it was writing may be unavailable from now on.
+        let written = last.iter().flat_map(|stored| stored.record.progress.writes.values().map(|write| write.at)).min();
         // What the one before has evicted is to come back with this content, or with that of before.
         let mut evicted = last.map(|last| last.record.progress.evicted.clone()).unwrap_or_default();
         evicted.values_mut().for_each(|evicted| (evicted.at, evicted.newest) = (now, None));
@@ -209,7 +211,7 @@ impl Begin {
             is_new: from.is_some()
                 && revisions.iter().all(|stored| stored.revision.template.hash != policy.template.hash),
             generation: policy.generation,
-            disturbed: before.and_then(|before| before.disturbed.or(before.begun)).or(begun),
+            disturbed: before.and_then(|before| before.disturbed.or(before.begun)).or(written).or(begun),
             broken: before.map(|before| before.broken.clone()).unwrap_or_default(),
             resumed: commands.resumed,
             writes: writes.collect(),

@@ -1597,7 +1597,9 @@ fn an_announced_eviction_waits_while_another_pod_of_its_owner_is_not_available()
     let member = scene.member(&pod("web-1"));
     let ready = member.health;
     member.health = Health { is_ready: false, since: Some(at(1)), ..ready };
-    // It waits for the announced one no more than that one may go on.
+    // The other leader may be sending it still. After that, none waits for the other.
+    assert_eq!(scene.updates(), [""; 0]);
+    scene.now += 30;
     assert_eq!(scene.updates(), ["web-1"]);
     scene.member(&pod("web-1")).health = ready;
     let again = scene.evict(&pod("web-1"), NEW);
@@ -1653,4 +1655,52 @@ fn a_template_that_is_written_anew_months_later_is_patched_again_each_time() {
         let member = scene.member(&deployment("a"));
         (member.version, member.carries) = (member.version + 1, Carries::Nothing);
     }
+}
+
+#[test]
+fn an_eviction_that_waits_for_its_owner_stops_no_other_one() {
+    let mut scene = Scene::new().max_unavailable(4);
+    scene.replica_set("web", 2, OLD);
+    scene.replica_set("zoo", 1, OLD);
+    scene.evictions = 1;
+    assert_eq!(scene.updates(), ["web-0"]);
+    scene.new_leader();
+    let member = scene.member(&pod("web-1"));
+    member.health = Health { is_ready: false, since: Some(at(1)), ..member.health };
+    scene.now += 100;
+    assert_eq!(scene.updates(), ["web-1"]);
+}
+
+#[test]
+fn two_announced_pods_of_one_owner_never_go_together() {
+    let mut scene = Scene::new().max_unavailable(4);
+    scene.replica_set("web", 2, OLD);
+    let member = scene.member(&pod("web-1"));
+    let ready = member.health;
+    assert_eq!(scene.updates(), ["web-0"]);
+    let write = |name: &str, scene: &mut Scene| {
+        let write = Write { uid: scene.member(&pod(name)).uid.to_string(), at: at(1), by: "one".into(), evict: true };
+        scene.record().progress.writes.insert(format!("pods/shop/{name}"), write);
+    };
+    write("web-1", &mut scene);
+    for health in [ready, Health { is_ready: false, since: Some(at(1)), ..ready }] {
+        scene.member(&pod("web-0")).health = health;
+        scene.member(&pod("web-1")).health = health;
+        assert_eq!(scene.updates().len(), 1);
+    }
+}
+
+#[test]
+fn a_resume_waits_until_the_namespaces_are_known() {
+    let mut scene = Scene::new().steps(json!([{ "namespaces": ["canary"] }, { "pause": {} }]));
+    scene.has(&deployment("canary/a"), NEW).revision = hash(NEW).into();
+    scene.member(&deployment("canary/a")).carries = Carries::This;
+    scene.record().reached.as_mut().unwrap().extent.namespaces.insert("canary".into());
+    assert!(scene.says().starts_with("Paused step 2"), "{}", scene.says());
+    let namespaces = scene.namespaces.take();
+    scene.commands.resumed = Some(at(2));
+    assert!(scene.says().contains("reading the Namespaces"));
+    scene.namespaces = namespaces;
+    scene.says();
+    assert!(scene.record().reached.as_ref().is_none_or(|reached| reached.step > 1));
 }
