@@ -583,7 +583,8 @@ impl Memory {
             return None;
         }
         // The record has room for so many.
-        let is_listed = next.is_broken && !looking.record.is_broken(object, member);
+        let is_known = self.restarts.contains_key(object) || looking.record.is_broken(object, member);
+        let is_listed = next.is_broken && !is_known;
         if is_listed && chosen.broken == 0 {
             return None;
         }
@@ -1245,7 +1246,8 @@ impl Record {
     /// Since when workloads may be unavailable on our account.
     fn disturbed(&self, facts: &Facts<'_>) -> Timestamp {
         let begun = self.progress.begun.filter(|_| self.progress.ended.is_none());
-        self.progress.disturbed.or(begun).unwrap_or(facts.now)
+        let written = self.progress.writes.values().map(|write| write.at).min();
+        self.progress.disturbed.or(begun).or(written).unwrap_or(facts.now)
     }
 
     /// Whether `since` is before the time from which workloads may be unavailable on our account. A status has whole seconds.

@@ -118,15 +118,18 @@ impl Reached {
         for step in steps.iter().take(index.saturating_add(1)) {
             next.add(step, at.namespaces);
         }
+        // What an edit has put before this step is not done, and a pause after it begins again.
+        let is_behind = index != self.step && next.extent != self.extent;
         (next.step, next.mark) = (index, Mark::of(steps, index));
+        next.since = if is_behind { at.now } else { self.since };
         // The clock of the leader that wrote it may have been fast.
-        let since = self.since.min(at.now);
+        let since = next.since.min(at.now);
         let is_over = match steps.get(index).and_then(Step::action) {
             None => false,
             Some(StepAction::Pause(pause)) => {
                 let length = pause.length().and_then(|length| SignedDuration::try_from(length).ok());
                 let is_past = |length: SignedDuration| at.now.duration_since(since) >= length;
-                at.is_resumed || at.is_done && length.is_some_and(is_past)
+                at.is_resumed || at.is_done && !is_behind && length.is_some_and(is_past)
             }
             // What has just been added is not done.
             Some(_) => at.is_done && next.extent == self.extent,
@@ -406,6 +409,9 @@ mod tests {
             told(&first, json!([canary, half, minutes]), false).1
                 && first.index(&steps(json!([half, minutes]))).is_none()
         );
+        let moved = steps(json!([canary, half, minutes, gate]));
+        let behind = advance(&reached(1), &moved, &["a", "b"], true, false, 9000);
+        assert_eq!((behind.step, behind.since, behind.extent.namespaces.len()), (2, at(9000), 1), "it begins again");
         let longer = json!([canary, { "pause": { "duration": "40m" } }, half, gate]);
         assert_eq!(told(&reached(1), longer, false), (1, true, false), "it is edited itself");
     }

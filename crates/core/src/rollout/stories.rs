@@ -1704,3 +1704,42 @@ fn a_resume_waits_until_the_namespaces_are_known() {
     scene.says();
     assert!(scene.record().reached.as_ref().is_none_or(|reached| reached.step > 1));
 }
+
+#[test]
+fn what_is_evicted_after_the_end_and_does_not_come_back_counts() {
+    let mut scene = Scene::new().max_unavailable(1);
+    scene.replica_set("web", 1, NEW);
+    scene.replica_set("zoo", 1, NEW);
+    assert!(scene.says().starts_with("Complete"));
+    scene.now = 5000;
+    for name in ["web-0", "zoo-0"] {
+        let member = scene.member(&pod(name));
+        (member.version, member.carries) = (2, Carries::Nothing);
+    }
+    assert_eq!(scene.updates(), ["web-0"]);
+    let again = scene.evict(&pod("web-0"), NEW);
+    let now = scene.now;
+    let member = scene.member(&again);
+    member.health = Health { is_ready: false, since: Some(at(now)), ..member.health };
+    scene.now += 20;
+    for _ in 0..3 {
+        assert_eq!(scene.updates(), [""; 0], "one is unavailable already");
+        scene.now += 1000;
+    }
+}
+
+#[test]
+fn what_was_patched_before_it_was_broken_for_long_is_patched_again_without_a_place_in_the_record() {
+    let mut scene = Scene::new();
+    let member = scene.has(&deployment("a"), OLD);
+    member.health = Health { is_ready: false, since: Some(at(-100)), ..member.health };
+    assert_eq!(scene.updates(), ["a"]);
+    scene.patch(&deployment("a"));
+    let known = (0..256).map(|number| format!("deployments.apps/shop/other-{number}"));
+    scene.record().progress.broken = known.collect();
+    scene.now = 590;
+    scene.says();
+    let member = scene.member(&deployment("a"));
+    (member.version, member.carries) = (member.version + 1, Carries::Nothing);
+    assert_eq!(scene.updates(), ["a"]);
+}
