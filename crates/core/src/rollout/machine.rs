@@ -410,7 +410,10 @@ impl State {
         let is_over = |(name, write): (&String, &Write)| write.evict && !seeing.open.contains_key(name);
         // The minute of an eviction begins when it is known to be over.
         let has_evicted = look.is_limited && record.progress.writes.iter().any(is_over);
-        if !announced.is_empty() || new.is_empty() && !has_evicted {
+        // After the end, an attempt in vain is over at once: else it would mark the time since which something is unavailable.
+        let is_vain = |name: &String| seeing.untouched.contains(name) && !seeing.open.contains_key(name);
+        let was_vain = !seeing.is_going() && record.progress.writes.keys().any(is_vain);
+        if !announced.is_empty() || new.is_empty() && !has_evicted && !was_vain {
             let actions = announced.into_iter().map(Action::Update).collect();
             return Outcome { actions, progress: Some(progress), look: None };
         }

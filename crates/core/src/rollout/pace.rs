@@ -583,12 +583,11 @@ impl Memory {
             return None;
         }
         // The record has room for so many.
-        let is_known = self.restarts.contains_key(object) || looking.record.is_broken(object, member);
-        let is_listed = next.is_broken && !is_known;
-        if is_listed && chosen.broken == 0 {
+        let is_listed = next.is_broken && !looking.record.is_broken(object, member);
+        if is_listed && chosen.broken == 0 && !self.restarts.contains_key(object) {
             return None;
         }
-        chosen.broken -= usize::from(is_listed);
+        chosen.broken = chosen.broken.saturating_sub(usize::from(is_listed));
         chosen.evictions -= usize::from(evicts);
         chosen.owners.extend(owner.map(AsRef::as_ref));
         chosen.slots -= 1;

@@ -1743,3 +1743,22 @@ fn what_was_patched_before_it_was_broken_for_long_is_patched_again_without_a_pla
     (member.version, member.carries) = (member.version + 1, Carries::Nothing);
     assert_eq!(scene.updates(), ["a"]);
 }
+
+#[test]
+fn what_was_tried_in_vain_after_the_end_does_not_stay_in_the_record() {
+    let mut scene = Scene::new().max_unavailable(1);
+    scene.has(&deployment("left"), OLD);
+    assert_eq!(scene.updates(), ["left"]);
+    let left = Left { code: Code::RolloutOptedOut, message: "m".into() };
+    scene.answer(&deployment("left"), Answer::Left(1, left.clone()));
+    assert!(scene.says().starts_with("Complete"));
+    scene.now += 400;
+    assert_eq!(scene.updates(), ["left"]);
+    scene.record().progress.failed.insert("deployments.apps/canary/x".into());
+    scene.has(&deployment("canary/held"), OLD).revision = hash(NEW).into();
+    scene.member(&deployment("canary/held")).carries = Carries::Other(OLD.into());
+    scene.answer(&deployment("left"), Answer::Left(1, left));
+    scene.says();
+    let progress = &scene.record().progress;
+    assert_eq!((progress.writes.len(), progress.disturbed), (0, None));
+}
