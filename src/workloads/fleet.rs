@@ -106,8 +106,8 @@ impl Fleet {
         }
     }
 
-    /// How many pods each of `owners` has that are no members of `policy`. Whoever writes a pod can name a controller of another namespace,
-    /// which does not make it.
+    /// How many pods each of `owners` has that are no members of `policy`. A user can write any controller into a pod: one of another
+    /// namespace does not count.
     pub fn beside(&self, policy: &str, owners: &Owners) -> HashMap<Arc<str>, usize> {
         let mut counts = HashMap::new();
         for (object, controller) in self.beside.get(policy).into_iter().flatten() {

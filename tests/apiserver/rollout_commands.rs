@@ -1,7 +1,7 @@
 //! `scpol rollout`: what its commands say and do on a real server, with and without an operator.
 
 use crate::commands::scpol;
-use crate::rollouts::{Controllers, grant, image_of, play_replica_set, rolling, wait_images, wait_progress, world};
+use crate::rollouts::{Controllers, grant, image_of, played_replica_set, rolling, wait_images, wait_progress, world};
 use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
 use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar};
 use anyhow::{Context, Result, ensure};
@@ -374,11 +374,7 @@ async fn a_running_pod_of_1_13_is_evicted_by_a_removal() -> Result<()> {
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", on_pods(json!({}))).await?;
     in_force(&world.cluster, "envoy").await?;
-    let mut set = deployment("web");
-    set["kind"] = json!("ReplicaSet");
-    let set = world.create("/apis/apps/v1/namespaces/default/replicasets", &set).await?;
-    let uid = set["metadata"]["uid"].as_str().context("a uid")?.to_owned();
-    let controller = tokio::spawn(play_replica_set(world.creator.clone(), world.admin.clone(), uid));
+    let controller = played_replica_set(&world, deployment("web")).await?;
     wait_pods(&world, "web", 1, &["app", "envoy"]).await?;
     suspend(&world).await?;
     let said = rollout(&world, &["remove", "envoy", "--yes"], 0).await?;

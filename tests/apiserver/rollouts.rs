@@ -925,8 +925,16 @@ fn image_in_any(object: &Value) -> &str {
     items.find(|item| item["name"] == "envoy").and_then(|item| item["image"].as_str()).unwrap_or_default()
 }
 
+/// Creates a ReplicaSet with the name and the pod template of `deployment`, and plays its controller until the task is aborted.
+pub(crate) async fn played_replica_set(world: &World, mut deployment: Value) -> Result<JoinHandle<Result<()>>> {
+    deployment["kind"] = json!("ReplicaSet");
+    let set = world.create("/apis/apps/v1/namespaces/default/replicasets", &deployment).await?;
+    let uid = set["metadata"]["uid"].as_str().context("a uid")?.to_owned();
+    Ok(tokio::spawn(play_replica_set(world.creator.clone(), world.admin.clone(), uid)))
+}
+
 /// Plays the controller of the ReplicaSet `web`, and a kubelet: there is always one pod, and it is ready.
-pub(crate) async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result<()> {
+async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result<()> {
     for number in 0.. {
         let mut pod = pod_template("web");
         (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
@@ -975,11 +983,7 @@ async fn pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
     world.policy("envoy", spec).await?;
     in_force(&world.cluster, "envoy").await?;
-    let mut set = deployment("web");
-    set["kind"] = json!("ReplicaSet");
-    let set = world.create("/apis/apps/v1/namespaces/default/replicasets", &set).await?;
-    let uid = set["metadata"]["uid"].as_str().context("a uid")?.to_owned();
-    let controller = tokio::spawn(play_replica_set(world.creator.clone(), world.admin.clone(), uid));
+    let controller = played_replica_set(&world, deployment("web")).await?;
     let image = async |name: &str| -> Result<String> {
         let stored = world.get(&format!("{PODS}/{name}")).await?;
         Ok(stored.map(|pod| image_of(&pod, "envoy").to_owned()).unwrap_or_default())
@@ -1057,11 +1061,8 @@ async fn running(version: Version) -> Result<Running> {
         pod["containers"][0]["resources"] = json!({ "requests": { "cpu": "20m" } });
         world.create(DEPLOYMENTS, &web).await?;
     } else {
-        web["kind"] = json!("ReplicaSet");
-        let set = world.create("/apis/apps/v1/namespaces/default/replicasets", &web).await?;
-        let uid = set["metadata"]["uid"].as_str().context("a uid")?.to_owned();
-        let played = play_replica_set(world.creator.clone(), world.admin.clone(), uid);
-        (running.count, running.played) = (1, Some(tokio::spawn(played)));
+        let played = played_replica_set(world, web).await?;
+        (running.count, running.played) = (1, Some(played));
     }
     running.wait("the pods run", &|pod| image_of(pod, "envoy") == "envoy:1").await?;
     Ok(running)

@@ -48,7 +48,7 @@ static NO_LABELS: LazyLock<Arc<BTreeMap<String, String>>> = LazyLock::new(Arc::d
 impl Place {
     /// The place of `workload` in the rollouts of `policy`.
     pub fn of(workload: &Workload, policy: &Policy) -> Self {
-        // Not all of them: whoever creates a workload may give it any number.
+        // A user can give a workload thousands of labels: only those that steps name are kept.
         let labels = keys(policy).filter_map(|key| Some((key.clone(), workload.label(key)?.to_owned())));
         let labels: BTreeMap<String, String> = labels.collect();
         let labels = if labels.is_empty() { NO_LABELS.clone() } else { Arc::new(labels) };
@@ -119,8 +119,8 @@ impl Extent {
         self.percent = self.percent.max(percent.clamp(0, 100));
     }
 
-    /// The part of a stored extent that counts: no percentage that cannot be, and no more selectors than we write. Whoever may write
-    /// ControllerRevisions may write more.
+    /// The part of a stored extent that counts: no percentage that cannot be, and no more selectors than we write. Users with
+    /// the right to write ControllerRevisions can write more.
     #[must_use]
     pub fn bounded(self) -> Self {
         let mut left = MOST;
@@ -185,8 +185,8 @@ fn value(character: char) -> i64 {
     found.map_or(0, |(_, place)| place)
 }
 
-/// The name of what makes the workload again: of the Deployment for the pods of its ReplicaSets. Without a controller, the beginning of
-/// its own name that it was created with.
+/// The name of the controller of the workload. For a pod of a ReplicaSet, that is the name of the Deployment. A workload without a
+/// controller has its own name, or its `generateName`.
 fn owner(workload: &Workload) -> &str {
     let metadata = &workload.body["metadata"];
     let Some(owner) = workload.controller() else {

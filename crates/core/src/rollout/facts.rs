@@ -133,7 +133,7 @@ impl<'a> Facts<'a> {
         self.per_namespace.map_or(usize::MAX, |limit| limit.of(matched))
     }
 
-    /// The controller of a pod. Whoever writes a pod can name one of another namespace, which does not make it.
+    /// The controller of a pod. A user can write any owner into a pod: one of another namespace is none.
     pub(super) fn owner<'m>(&self, object: &ObjectRef, member: &'m Member) -> Option<&'m Arc<str>> {
         let is_here = |owner: &Owner| owner.namespace == object.namespace;
         member.owner.as_ref().filter(|uid| self.owners.get(*uid).is_none_or(is_here))

@@ -220,26 +220,23 @@ impl State {
         if world.is_paused {
             return Progress::Paused("`spec.updateStrategy.paused` is true".into()).into();
         }
+        // What is said while only what was left is tried again.
+        let mut meanwhile = None;
         if let Some(reached) = seeing.reached {
             if let Some(outcome) = self.advance(seeing, reached) {
                 return outcome;
             }
+            let paused = reached.paused(&world.settings.steps).filter(|_| look.remaining == 0);
+            meanwhile = paused.map(Progress::Paused);
         } else if look.is_complete || !seeing.is_going() && look.remaining == 0 {
             if seeing.is_going() || look.next.is_empty() {
                 return self.complete(seeing);
             }
-            // After the end, what was left and has changed since is tried again.
-            let mut outcome = self.proceed(seeing);
-            if let Some(Progress::RollingOut(_)) = outcome.progress {
-                outcome.progress = Some(Progress::Complete(words::told(look)));
-            }
-            return outcome;
+            meanwhile = Some(Progress::Complete(words::told(look)));
         }
         let mut outcome = self.proceed(seeing);
-        let paused = seeing.reached.and_then(|reached| reached.paused(&world.settings.steps));
-        if let (Some(why), Some(Progress::RollingOut(_)), 0) = (paused, &outcome.progress, look.remaining) {
-            // Only what was left is tried again.
-            outcome.progress = Some(Progress::Paused(why));
+        if matches!(outcome.progress, Some(Progress::RollingOut(_))) {
+            outcome.progress = meanwhile.or(outcome.progress);
         }
         outcome
     }
@@ -259,7 +256,7 @@ impl State {
         }
         next.progress.halted = halted.clone().map(|message| Halted { at: world.now, message });
         seeing.close(&mut next.progress);
-        // Users are told once it is recorded.
+        // The event comes after the record.
         let mut outcome = self.record(world, next, Progress::RollingOut(words::told(look)));
         outcome.actions.extend(halted.map(|message| Action::Tell(Told::Halted(message))));
         outcome
@@ -393,7 +390,7 @@ impl State {
         next.progress.ended = Some(world.now);
         next.progress.restarted = seeing.restarted;
         next.progress.close(&BTreeMap::new(), world.now);
-        // Users are told once it is recorded.
+        // The event comes after the record.
         let mut outcome = self.record(world, next, Progress::RollingOut(words::told(look)));
         outcome.actions.push(Action::Tell(Told::Complete(words::told(look))));
         outcome

@@ -118,7 +118,8 @@ pub struct Memory {
     answers: BTreeMap<ObjectRef, (Arc<str>, Timestamp, Answer)>,
     /// The restarts of patched pods when they were patched.
     restarts: BTreeMap<ObjectRef, Vec<(Arc<str>, u32)>>,
-    /// What cannot be brought up to date, in which version, and when that was found.
+    /// What cannot be brought up to date, in which version, and when that was found. Version 0: it is judged again at the next look.
+    /// `u64::MAX`: it stays left in every version.
     left: BTreeMap<ObjectRef, (u64, Timestamp, Left)>,
     /// What was left at the first attempt since it was announced, in the version in which it was known: nothing was written.
     untouched: BTreeSet<ObjectRef>,
@@ -130,7 +131,7 @@ pub struct Memory {
     waits: BTreeMap<ObjectRef, (Timestamp, Timestamp, Waiting)>,
     /// How often a workload was patched that had lost it again, each time soon after the time before, and when last.
     tries: BTreeMap<ObjectRef, (u32, Timestamp)>,
-    /// The owners that lack pods, and since when we see that. One whose pod is moved by somebody lacks it for a moment.
+    /// The owners that lack pods, and when this leader first saw that. An owner also lacks a pod while a node is drained.
     lacking: BTreeMap<Arc<str>, Timestamp>,
     /// What does not run what its spec asks for, and since when we see that.
     unsettled: BTreeMap<ObjectRef, Timestamp>,
@@ -425,7 +426,7 @@ impl Memory {
         looking.look.ready += usize::from(is_available);
         looking.look.broken += usize::from(is_broken);
         if !is_available && !is_broken {
-            // One that serves nobody anyway is unavailable without the write, too.
+            // A broken workload is unavailable without the write, too.
             let is_unsent = looking.open.get(object).is_some_and(|(standing, _)| *standing == Standing::Unsent)
                 && (self.is_available(object, member, facts, looking.record)
                     || is_broken_before(member, looking.record, facts));
@@ -546,11 +547,7 @@ impl Memory {
         if open.is_some_and(|(standing, _)| *standing == Standing::Pending) || is_waiting {
             return None;
         }
-        let must_evict = self.not_in_place.get(object).is_some_and(|version| *version >= member.version);
-        // A pod that is to be restarted is not patched first.
-        let is_older = facts.restarted.is_some_and(|restarted| member.begun.is_none_or(|begun| begun < restarted));
-        let must_evict = must_evict || is_older && object.kind.is_pod();
-        let evicts = must_evict || (facts.way)(object, member) == Way::Evict;
+        let evicts = self.evicts(object, member, facts);
         let next = Next {
             object: object.clone(),
             uid: member.uid.clone(),
@@ -595,6 +592,14 @@ impl Memory {
             chosen.take(&object.namespace, |room| &mut room.new);
         }
         Some(Next { newest: if evicts { looking.newest_of(member) } else { None }, ..next })
+    }
+
+    /// Whether `object` is to be evicted, as far as is known.
+    fn evicts(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
+        let must_evict = self.not_in_place.get(object).is_some_and(|version| *version >= member.version);
+        // A pod that is to be restarted is not patched first.
+        let is_older = facts.restarted.is_some_and(|restarted| member.begun.is_none_or(|begun| begun < restarted));
+        must_evict || is_older && object.kind.is_pod() || (facts.way)(object, member) == Way::Evict
     }
 
     /// Whether an announced write may be sent now. It counts as unavailable already. But several rollouts, of which each has replaced the
@@ -673,13 +678,13 @@ impl Memory {
         other.map(|(other, ..)| *other)
     }
 
-    /// Whether `object` is available although the record announces a write, which nobody can have sent.
+    /// Whether `object` is available, and no leader has sent its announced write.
     fn is_available_yet(&self, looking: &Looking<'_>, object: &ObjectRef) -> bool {
         let Some(member) = looking.facts.members.get(object) else { return false };
         self.is_unsent(looking, object) && self.is_available(object, member, looking.facts, looking.record)
     }
 
-    /// Whether the record announces a write of `object` that nobody can have sent.
+    /// Whether `object` has an announced write that no leader has sent.
     fn is_unsent(&self, looking: &Looking<'_>, object: &ObjectRef) -> bool {
         let facts = looking.facts;
         let Some((Standing::Unsent, write)) = looking.open.get(object) else { return false };
@@ -887,11 +892,13 @@ impl Memory {
         let is_unready = |object: &ObjectRef| facts.members.get(object).is_some_and(|member| !member.health.is_ready);
         self.unready.retain(|object, _| is_unready(object));
         for (object, member) in facts.members {
-            if !member.health.is_settled {
-                self.unsettled.entry(object.clone()).or_insert(facts.now);
-            }
-            if !member.health.is_ready {
-                self.unready.entry(object.clone()).or_insert(facts.now);
+            // Most are known already: their names are not copied at each look.
+            for (is_over, since) in
+                [(member.health.is_settled, &mut self.unsettled), (member.health.is_ready, &mut self.unready)]
+            {
+                if !is_over && !since.contains_key(object) {
+                    since.insert(object.clone(), facts.now);
+                }
             }
         }
     }

@@ -17,8 +17,8 @@ const COMPLETE: &str = "scpol.dev/complete";
 const AHEAD: &str = "scpol.dev/ahead";
 /// The annotation with all else: see [`Progress`].
 const PROGRESS: &str = "scpol.dev/progress";
-/// The most entries of one list that count. A leader writes at most [`super::pace::BATCH`]; whoever may write ControllerRevisions
-/// may write more.
+/// The most entries of one list that count. A leader writes at most [`super::pace::BATCH`]. Users with the right to write
+/// ControllerRevisions can write more.
 pub(super) const MOST: usize = 256;
 
 /// What a revision says about its own rollout.
