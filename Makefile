@@ -67,7 +67,7 @@ chaos: assets ## What may go wrong between the operator and API servers, with th
 
 .PHONY: laws
 laws: ## The laws of injection on a million generated cases and more, and the sentences about rollouts in a million states; PROPTEST_CASES, MODEL_STATES
-	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test offline -- laws:: updates::
+	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test offline -- laws:: refit::
 	@MODEL_STATES=$${MODEL_STATES:-1000000} MODEL_BOUND=2 cargo test --locked --package model -- --nocapture
 
 .PHONY: fuzz

@@ -26,7 +26,7 @@
 //! | what expressions mean | the crate `admission-cel` |
 //! | what an injected workload looks like, and conflicts | core: [`inject`] |
 //! | the result of many policies for one workload | core: [`decision`] |
-//! | what an earlier revision added, and how a stored workload gets another one | core: [`revision`], [`update`] |
+//! | what a policy adds, and its revisions | core: [`content`] |
 //! | how policies become CEL, or webhook configurations | core: [`compile`] |
 //! | the answers of the webhook | core: [`review`] |
 //! | the spelling, the length and the display of text from others | core: [`outside`]; in URLs: [`cluster::api`] |
@@ -42,7 +42,7 @@
 //! | the work of engines in the operator process | [`engine::process`]: `Worker`, `Serving` |
 //! | how stored workloads are watched, counted and reported | [`workloads`] |
 //! | the reports of `--reports` | [`workloads::reports`] |
-//! | what a rollout does to one workload | core: [`update`] |
+//! | how a stored workload gets another content of a policy, or loses it | core: [`refit`] |
 //! | which workloads a rollout touches, when and in which order | core: [`rollout`]; the loop around it: [`roller`] |
 //! | the facts that tasks of the process tell each other | [`board`] |
 //! | how we connect, watch, lead and write events | [`cluster`] |
@@ -92,6 +92,6 @@ pub mod workloads;
 
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
-    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, outside, policy, quality, ranking,
-    review, revision, rollout, targets, update, workload,
+    api, capabilities, compile, content, convert, decision, inject, lint, manifest, naming, outside, policy, qos,
+    ranking, refit, review, rollout, targets, workload,
 };

@@ -10,15 +10,15 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use sidecar_policy::api::POLICY_LABEL;
 use sidecar_policy::cluster::object::Object;
+use sidecar_policy::content::{Content, Revision};
 use sidecar_policy::decision::{self, Decision};
 use sidecar_policy::inject::{self, marker};
 use sidecar_policy::policy::extent::{Extent, Place};
 use sidecar_policy::policy::{Policies, Policy, Site};
+use sidecar_policy::refit;
 use sidecar_policy::review::{Call, Review};
-use sidecar_policy::revision::{Content, Revision};
 use sidecar_policy::rollout::pace::{Answer, Done, Left, Look, Memory, Pace};
 use sidecar_policy::rollout::{Facts, Members, Owners, Published, Record, Stored, stored as revisions};
-use sidecar_policy::update;
 use sidecar_policy::workload::{Kind, ObjectRef, Workload};
 use sidecar_policy::workloads::behind::Around;
 use sidecar_policy::workloads::census::{self, Census, Counts, Tally};
@@ -254,7 +254,7 @@ fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Polici
         is_in_scope: &|_, _| true,
         evictions: 60,
         stuck: &|_| None,
-        way: &|_, _| update::Way::Evict,
+        way: &|_, _| refit::Way::Evict,
     };
     rolling.look(&facts, &Record::default())
 }
@@ -294,21 +294,21 @@ fn assert_counted_as_decided(policies: &Policies, fate: &census::Fate, workload:
 /// What a rollout does to a stored workload.
 fn update(scene: &Scene, workload: &Workload, site: &Site) {
     let to = &scene.envoy;
-    update::carries(workload, to, site);
-    update::untouchable(workload);
+    refit::carries(workload, to, site);
+    refit::untouchable(workload);
     // What is stored has both, and patches test them.
     let is_stored = ["uid", "resourceVersion"].iter().all(|field| workload.body["metadata"][field].is_string());
     let apply = |patch: &json_patch::Patch| is_stored.then(|| workload.patched(patch));
     let change = if workload.kind.is_pod() {
-        match update::pod_update(workload, [&scene.earlier], to, &scene.policies, site, true) {
-            update::PodChange::InPlace { patch, .. } => Some(patch),
+        match refit::pod_update(workload, [&scene.earlier], to, &scene.policies, site, true) {
+            refit::PodChange::InPlace { patch, .. } => Some(patch),
             _ => None,
         }
     } else {
-        if let Ok(removal) = update::removal(workload, &scene.earlier, &scene.policies) {
+        if let Ok(removal) = refit::removal(workload, &scene.earlier, &scene.policies) {
             apply(&removal.patch);
         }
-        update::template_update(workload, [&scene.earlier], to, &scene.policies, site).ok().map(|change| change.patch)
+        refit::template_update(workload, [&scene.earlier], to, &scene.policies, site).ok().map(|change| change.patch)
     };
     if let Some(patch) = change {
         apply(&patch);

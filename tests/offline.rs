@@ -19,6 +19,6 @@ mod laws;
 mod lint;
 mod manifests;
 mod policies;
+mod refit;
 mod tools;
 mod undo;
-mod updates;

@@ -9,12 +9,12 @@ use crate::cluster::answer::{self, CallError, Rejection};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
+use crate::content::Revision;
 use crate::engine::trial::{self, Strictness};
 use crate::operator::Operator;
 use crate::policy::Policy;
-use crate::revision::Revision;
+use crate::refit::{self, Asked, NextAction, RESTARTED};
 use crate::rollout::pace::{Answer, Done, Left};
-use crate::update::{self, Asked, NextAction, RESTARTED};
 use crate::workload::{ObjectRef, Workload};
 use crate::workloads::census;
 use jiff::Timestamp;
@@ -107,7 +107,7 @@ async fn attempt(
     };
     let from = from.iter().map(AsRef::as_ref);
     let at = At { operator, api: &api, resource: &resource, planned, workload: &workload, version: stored.version() };
-    let answer = match update::next_action(&workload, from, policy, &policies, &site, &asked) {
+    let answer = match refit::next_action(&workload, from, policy, &policies, &site, &asked) {
         NextAction::UpToDate => return not_needed(Some(at.version)),
         NextAction::Leave(left) => Ok(at.left(left.cause.code(), left.message)),
         NextAction::PatchTemplate(patch) => at.patch(patch).await,
@@ -171,7 +171,7 @@ impl At<'_> {
             // The old pod counts until it is gone. So a pod with the new content needs just as much as a pod that grows to it.
             (Some(Rejection::Quota), Err(message)) => Ok(self.left(Code::QuotaExceeded, message)),
             (Some(rejection), Err(why)) => {
-                let replacement = update::replacement(self.workload, &patch, resize.as_ref());
+                let replacement = refit::replacement(self.workload, &patch, resize.as_ref());
                 match self.try_create(&replacement, resize.is_some(), rejection).await {
                     Ok(()) => self.evict(why).await,
                     Err(Answer::Left(version, left)) => {

@@ -10,15 +10,15 @@ use crate::board::State as Shown;
 use crate::cluster::client::CallError;
 use crate::cluster::policies::{Snapshot, Stored as Policies};
 use crate::cluster::revisions::Knowledge;
+use crate::content::Content;
 use crate::policy::Policy;
-use crate::revision::Content;
+use crate::refit::{self, Asked, Carries};
 use crate::rollout::pace::Look;
 use crate::rollout::record::Commands;
 use crate::rollout::{
     Action, Busy, Event, Member, Members, Owners, Published, Record, State, Stored, Unknown, World, stored,
 };
 use crate::timing;
-use crate::update::{self, Asked, Carries};
 use crate::workload::ObjectRef;
 use crate::workloads::Workloads;
 use jiff::{SignedDuration, Timestamp};
@@ -221,7 +221,7 @@ impl Rolled {
                     Carries::This | Carries::Nothing | Carries::Unreadable => None,
                 };
                 let from = from.map(|stored| &*stored.revision);
-                update::expected(&object.kind, from, policy.at_place(&object.namespace, &member.place), &site, &asked)
+                refit::expected(&object.kind, from, policy.at_place(&object.namespace, &member.place), &site, &asked)
             };
             let world = World {
                 policy: &policy.name,

@@ -7,8 +7,8 @@ use crate::cluster::object::Object;
 use crate::inject::marker;
 use crate::policy::extent::Place;
 use crate::policy::{Policy, Site};
+use crate::refit::{self, Carries, MAKERS};
 use crate::rollout::{Health, Member, Members, Owners};
-use crate::update::{self, Carries, MAKERS};
 use crate::workload::{Kind, ObjectRef, Workload};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub fn takes_part(workload: &Workload) -> bool {
 /// The stored `object`, parsed as `workload`, as a member for `policy`, which matches it.
 pub fn member(workload: &Workload, object: &Object, policy: &Arc<Policy>, site: &Site) -> Member {
     let own = policy.at(workload);
-    let carries = update::carries(workload, own, site);
+    let carries = refit::carries(workload, own, site);
     let member = seen(workload, object, &policy.name, own.revision.clone().unwrap_or_default(), carries);
     Member { place: Place::of(workload, policy), ..member }
 }
@@ -37,7 +37,7 @@ pub fn seen(workload: &Workload, object: &Object, policy: &str, revision: Arc<st
     let is_pod = workload.kind.is_pod();
     let names = if is_pod { containers(workload, policy) } else { Vec::new() };
     Member {
-        begun: update::begun(workload),
+        begun: refit::begun(workload),
         uid: Arc::from(workload.uid()),
         version: object.version(),
         revision,
@@ -337,7 +337,7 @@ mod tests {
             uid: "u".into(),
             version,
             revision: "new".into(),
-            carries: crate::update::Carries::This,
+            carries: crate::refit::Carries::This,
             health: Health { is_ready: true, since: None, is_settled: true, grace: SignedDuration::ZERO },
             created: None,
             owner: None,

@@ -5,7 +5,7 @@ use crate::world::{PODS, World, containers, pod_template, request};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
-use sidecar_policy::quality;
+use sidecar_policy::qos;
 use sidecar_policy::workload::{Kind, Workload};
 
 crate::tests![
@@ -55,8 +55,8 @@ async fn servers_give_pods_the_quality_of_service_that_explain_tells() -> Result
                     _ => pod["spec"][list] = json!([second]),
                 }
                 let kind = Kind::find("", "pods").context("pods are built in")?;
-                let told = quality::of(&Workload::new(kind, pod.clone()), Some(version.minor()))
-                    .context("it has containers")?;
+                let told =
+                    qos::of(&Workload::new(kind, pod.clone()), Some(version.minor())).context("it has containers")?;
                 let created = request(&world.admin, "POST", PODS, &pod).await?;
                 assert_eq!(created["status"]["qosClass"], told.to_string(), "{version:?} {list}: {a} {b}");
                 seen.insert(told);

@@ -12,7 +12,7 @@ use controlplane::{User, Version};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use sidecar_policy::revision::{Content, Revision};
+use sidecar_policy::content::{Content, Revision};
 use std::time::{Duration, Instant};
 
 crate::tests![

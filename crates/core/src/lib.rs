@@ -5,6 +5,7 @@
 pub mod api;
 pub mod capabilities;
 pub mod compile;
+pub mod content;
 pub mod convert;
 pub mod decision;
 pub mod digest;
@@ -14,15 +15,12 @@ pub mod manifest;
 pub mod naming;
 pub mod outside;
 pub mod policy;
-pub mod quality;
+pub mod qos;
 pub mod ranking;
+pub mod refit;
 pub mod review;
-pub mod revision;
 pub mod rollout;
 pub mod targets;
-pub mod update;
-#[cfg(test)]
-mod updates;
 pub mod workload;
 
 use api::code::Code;

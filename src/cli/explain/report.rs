@@ -1,6 +1,6 @@
 //! The report on one workload: the answer first, then a row for each policy.
 
-use super::quality::Change;
+use super::qos::Change;
 use crate::api::code::Code;
 use crate::cli::files::{Subject, of_pods, other_version, plan, title};
 use crate::cli::live::{Invalid, Known, NotStarting};

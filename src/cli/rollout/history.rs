@@ -4,7 +4,7 @@ use super::revisions::Revisions;
 use super::{Revised, live, spec, uid};
 use crate::cli::End;
 use crate::cli::output::{Output, Printing, age, remark};
-use crate::revision::Content;
+use crate::content::Content;
 use crate::rollout::{Foreign, Stored};
 use anyhow::Result;
 use clap::Args;

@@ -13,16 +13,16 @@ use crate::cli::{Cluster, End};
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
+use crate::content::Content;
 use crate::inject::marker;
 use crate::policy::extent::Extent;
 use crate::policy::{Policies, Policy, Site};
-use crate::revision::Content;
+use crate::refit::{self, Asked, Carries, MAKERS, NextAction};
 use crate::roller::act::RESIZE;
 use crate::roller::covers;
 use crate::rollout::record::{Commands, Seen};
 use crate::rollout::steps;
 use crate::rollout::stored::Begin;
-use crate::update::{self, Asked, Carries, MAKERS, NextAction};
 use crate::workload::{Kind, Workload};
 use crate::workloads::census;
 use anyhow::{Context, Result, bail};
@@ -174,7 +174,7 @@ impl Deciding<'_> {
             carrier: owner.and_then(|owner| self.carriers.get(owner)).map(String::as_str),
         };
         let from = self.contents.latest_first();
-        let (action, why) = match update::next_action(workload, from, self.policy, self.policies, self.site, &asked) {
+        let (action, why) = match refit::next_action(workload, from, self.policy, self.policies, self.site, &asked) {
             NextAction::UpToDate => return Some(None),
             NextAction::Leave(left) => {
                 let code = Some(left.cause.code().to_string());
@@ -189,7 +189,7 @@ impl Deciding<'_> {
 
     /// What `workload` has of the policy, or else why it is touched.
     fn has(&self, workload: &Workload) -> String {
-        match update::carries(workload, self.policy, self.site) {
+        match refit::carries(workload, self.policy, self.site) {
             Carries::Other(hash) => match self.contents.all_by_marker(&hash).next() {
                 Some(from) => format!("it has revision {}", from.number),
                 None => format!("it has the template {hash}, which no stored revision has"),

@@ -21,12 +21,12 @@ use crate::cluster::client::call;
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
+use crate::content::Content;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, Site};
-use crate::revision::Content;
+use crate::refit::{self, Change};
 use crate::roller::EVICTIONS;
 use crate::rollout::removal::Removal;
-use crate::update::{self, Change};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -220,7 +220,7 @@ impl<'a> Templates<'a> {
                 if is_marked(&workload, self.name) {
                     let api = live::api(self.client, &resource, Some(workload.namespace()));
                     marked.push(Marked { workload, api });
-                } else if update::is_paused(&workload) {
+                } else if refit::is_paused(&workload) {
                     paused.insert(workload.uid().to_owned());
                 }
             };
@@ -310,7 +310,7 @@ impl Removing<'_> {
         let marker = marker::read(workload, self.name).ok_or_else(unreadable)?;
         let mut left = None;
         for from in self.contents.all_by_marker(&marker.hash) {
-            match update::removal(workload, from, self.policies) {
+            match refit::removal(workload, from, self.policies) {
                 Ok(change) => return Ok(change),
                 Err(why) => left = left.or(Some((why.cause.code(), why.message))),
             }
@@ -415,7 +415,7 @@ fn write(name: &str, lines: &[Line], printing: &Printing, out: &mut impl Write) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::revision::Revision;
+    use crate::content::Revision;
     use anyhow::anyhow;
     use futures::FutureExt;
     use kube::client::Body;

@@ -3,7 +3,7 @@
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cli::live;
 use crate::cluster::revisions;
-use crate::revision::{Content, Revision};
+use crate::content::{Content, Revision};
 use crate::rollout::{Foreign, Stored, stored};
 use anyhow::{Context, Result, bail};
 use kube::Client;

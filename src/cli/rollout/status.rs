@@ -9,7 +9,7 @@ use crate::cli::output::{Printing, Screen, Text, remark};
 use crate::cli::status::{condition, full_name, status, write_progress};
 use crate::cluster::client::{self, chain, why};
 use crate::cluster::object::Object;
-use crate::revision::Content;
+use crate::content::Content;
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
 use clap::Args;

@@ -6,7 +6,7 @@ use super::revisions::Revisions;
 use super::{Revised, live, spec, switch_on, tell, uid};
 use crate::cli::End;
 use crate::cli::output::remark;
-use crate::revision::Content;
+use crate::content::Content;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};

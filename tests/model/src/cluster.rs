@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use serde_json::json;
+use sidecar_policy_core::content::{Content, Revision};
 use sidecar_policy_core::policy::extent::{Extent, Place};
 use sidecar_policy_core::policy::{Policy, Site};
-use sidecar_policy_core::revision::{Content, Revision};
 use sidecar_policy_core::rollout::record::{Commands, Progress, Record};
 use sidecar_policy_core::rollout::stored::{Stored, current, holds};
 use std::sync::{Arc, LazyLock};

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Delivered, Item, Kept, Maker, Settings, Spec};
 use crate::leader::{Lost, Scene, Watch};
 use crate::model::{Deviation, Space};
 use serde_json::json;
-use sidecar_policy_core::update::Way;
+use sidecar_policy_core::refit::Way;
 
 /// Two owners with pods in the namespaces `a` and `b`, and a Deployment in `c`, all with the content 1, and an edit to `content`.
 fn cluster(pods: [u8; 2], has_deployment: bool, content: u8) -> Cluster {

@@ -1,9 +1,9 @@
 //! Conflicts: of a template with a workload, and of two templates with each other.
 
 use super::Template;
-use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use super::obstacle::Conflict;
 use super::pod::{Network, Own, Pod};
+use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use super::{equal, needs, unmet};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;

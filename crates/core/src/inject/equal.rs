@@ -13,8 +13,8 @@
 //! [`exact`] asks for more: what only `actual` has must be a default of the API server. [`kept_difference`] asks for less:
 //! what other admission changes in a container makes no difference.
 
-use super::content::Fields;
 use super::defaults;
+use super::tables::Fields;
 use crate::api::v1alpha1::RawObject;
 use admission_cel::quantity;
 use serde_json::Value;

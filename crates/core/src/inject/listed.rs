@@ -1,10 +1,10 @@
 //! The entries of a marker, read back: what each stands for, and whether that is still what a template adds.
 
 use super::Template;
-use super::content::{self, Entries, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS, Scope, key_in};
 use super::equal::{self, Difference};
 use super::marker::{self, Marker};
 use super::pod::{Network, Pod};
+use super::tables::{self, Entries, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS, Scope, key_in};
 use super::undo::Cause;
 use crate::api::MARKER_PREFIX;
 use crate::api::v1alpha1::{Place, RawObject};
@@ -151,7 +151,7 @@ impl Template {
         let pod = workload.pod_pointer();
         let listed = self.as_listed(&pod, marker);
         let names_default = |entry: &Listed| {
-            entry.split().0 == content::DEFAULT_CONTAINER && matches!(entry.what, What::Entry(_)) && self.goes_before()
+            entry.split().0 == tables::DEFAULT_CONTAINER && matches!(entry.what, What::Entry(_)) && self.goes_before()
         };
         let is_ours = |pointer: &String| {
             Listed::parse(&pod, pointer)
@@ -231,7 +231,7 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> 
             // Without the values, because annotations may hold secrets.
             return (there != wanted).then(|| "it has another value than in the revision".to_owned());
         }
-        let is_ours = key == content::DEFAULT_CONTAINER && default_container(pod, template).is_some();
+        let is_ours = key == tables::DEFAULT_CONTAINER && default_container(pod, template).is_some();
         return if is_ours { None } else { unknown() };
     }
     let Some((wanted, _)) = template.item(listed) else { return unknown() };
@@ -244,8 +244,8 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> 
 /// is the user's: they have chosen another container, or put one before it. `template` does not set the annotation.
 pub(crate) fn chosen_container(workload: &Workload, template: &Template, marker: &Marker) -> Option<String> {
     let pod = Pod::of(workload).ok()?;
-    let pointer = pod.annotations_pointer().with_trailing_token(content::DEFAULT_CONTAINER).to_string();
-    let named = workload.pod_annotation(content::DEFAULT_CONTAINER)?;
+    let pointer = pod.annotations_pointer().with_trailing_token(tables::DEFAULT_CONTAINER).to_string();
+    let named = workload.pod_annotation(tables::DEFAULT_CONTAINER)?;
     let is_chosen = marker.added.contains(&pointer) && default_container(&pod, template)? != named;
     is_chosen.then_some(pointer)
 }
@@ -253,10 +253,10 @@ pub(crate) fn chosen_container(workload: &Workload, template: &Template, marker:
 /// The value of the annotation for kubectl that comes with `template`: the user's first container, if containers of
 /// `template` go before it.
 fn default_container<'a>(pod: &Pod<'a>, template: &Template) -> Option<&'a str> {
-    if template.spec.metadata.as_ref().is_some_and(|own| own.annotations.contains_key(content::DEFAULT_CONTAINER)) {
+    if template.spec.metadata.as_ref().is_some_and(|own| own.annotations.contains_key(tables::DEFAULT_CONTAINER)) {
         return None;
     }
-    let containers = LISTS.iter().find(|list| list.field == content::CONTAINERS)?;
+    let containers = LISTS.iter().find(|list| list.field == tables::CONTAINERS)?;
     (containers.items)(&template.spec).iter().find(|item| (containers.place)(template, item) == Place::Before)?;
     let marked = marker::containers(pod.workload, &[]);
     pod.items(containers).map(|item| containers.key_of(item)).find(|name| !marked.contains(*name))

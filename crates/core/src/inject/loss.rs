@@ -4,8 +4,8 @@
 //! update of something else brings nothing back. Content is compared by key alone: a changed image is no loss.
 
 use super::Template;
-use super::content::{MAPS, key_in};
 use super::listed::{Listed, What};
+use super::tables::{MAPS, key_in};
 use crate::workload::Workload;
 use serde_json::Value;
 

@@ -6,7 +6,6 @@
 //! patch, byte by byte.
 
 pub(crate) mod conflict;
-pub(crate) mod content;
 pub(crate) mod defaults;
 pub(crate) mod equal;
 pub(crate) mod listed;
@@ -18,6 +17,7 @@ mod obstacle;
 pub(crate) mod pod;
 pub(crate) mod presence;
 pub(crate) mod references;
+pub(crate) mod tables;
 mod undo;
 pub(crate) mod unmet;
 
@@ -31,7 +31,6 @@ use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
 use crate::api::v1alpha1::{Place, Position};
 use crate::workload::Workload;
-use content::{Entries, INNER, LISTS, List, MAPS};
 use json_patch::Patch;
 use marker::Marker;
 use merge::{Addition, Group, Shape};
@@ -41,6 +40,7 @@ use pod::Pod;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use tables::{Entries, INNER, LISTS, List, MAPS};
 use wildmatch::WildMatch;
 
 /// A template that is ready to be injected.
@@ -115,7 +115,7 @@ impl Template {
 
     /// True if and only if its additions to the user's containers go into those of `list`.
     pub(crate) fn reaches(&self, list: &List) -> bool {
-        list.field == content::CONTAINERS || list.field == content::INIT_CONTAINERS && self.spec.include_init_containers
+        list.field == tables::CONTAINERS || list.field == tables::INIT_CONTAINERS && self.spec.include_init_containers
     }
 
     /// A check whether its additions go into a user's container of that name.
@@ -318,7 +318,7 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
 /// default is the first container.
 fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
     let (Some(containers), Some(annotations)) = (
-        LISTS.iter().find(|list| list.field == content::CONTAINERS),
+        LISTS.iter().find(|list| list.field == tables::CONTAINERS),
         MAPS.iter().find(|map| map.field == "annotations"),
     ) else {
         return;
@@ -331,7 +331,7 @@ fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
     else {
         return;
     };
-    let key = content::DEFAULT_CONTAINER;
+    let key = tables::DEFAULT_CONTAINER;
     let added = groups.iter().position(|group| group.parent == of_annotations);
     let is_there = added.is_some_and(|at| is_among(&groups[at].additions, key));
     if is_there || pod.entry(annotations, key).is_some() {

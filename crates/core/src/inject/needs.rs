@@ -4,7 +4,7 @@
 //! One is our own: a template's container gets no path of the node from the workload.
 //! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
 
-use super::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
+use super::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
 use super::{Template, equal, marker};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;

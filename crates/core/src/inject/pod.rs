@@ -1,8 +1,8 @@
 //! The pod of a workload, with the shape that injection needs.
 
 use super::Template;
-use super::content::{self, Entries, INNER, Inner, LISTS, List, MAPS, Scope};
 use super::obstacle::Conflict;
+use super::tables::{self, Entries, INNER, Inner, LISTS, List, MAPS, Scope};
 use super::{marker, needs};
 use crate::api::code::Code;
 use crate::api::v1alpha1::RawObject;
@@ -121,7 +121,7 @@ impl<'a> Pod<'a> {
     /// If a container has no name, an impossible name or the name of another one, or if one of its lists is no list: a
     /// marker could not name our additions.
     pub(super) fn own(&self, template: &Template, matching: &[&Template]) -> Result<Vec<Own<'a>>, Conflict> {
-        if !content::reaches_in(&template.spec) {
+        if !tables::reaches_in(&template.spec) {
             return Ok(Vec::new());
         }
         let marked = marker::containers(self.workload, matching);

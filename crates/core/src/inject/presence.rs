@@ -8,10 +8,10 @@
 //! later have none, and are no reason to inject again.
 
 use super::Template;
-use super::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use super::equal;
 use super::marker;
 use super::pod::Pod;
+use super::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use crate::api::v1alpha1::RawObject;
 use crate::workload::Workload;
 use serde_json::Value;

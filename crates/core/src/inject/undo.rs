@@ -4,9 +4,9 @@
 //! of two maps, and those lists and maps. All else stays, and so do items that do not exist exactly once, and volumes
 //! that are still mounted. All of these are reported.
 
-use super::content::Scope;
 use super::listed::{self, Listed, What};
 use super::marker::{self, Marker};
+use super::tables::Scope;
 use crate::api::MARKER_PREFIX;
 use crate::workload::{Kind, Workload, is_built_in};
 use serde_json::{Map, Value};

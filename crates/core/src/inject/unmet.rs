@@ -1,10 +1,10 @@
 //! The needs of a template ([`super::needs`]) that a workload does not meet.
 
 use super::Template;
-use super::content::{CONTAINERS, INIT_CONTAINERS, LISTS, List, MAPS};
 use super::needs::{self, MAX_ANNOTATIONS, Need, Source, Test, Turn, Usage, Want};
 use super::obstacle::Conflict;
 use super::pod::{Network, Pod};
+use super::tables::{CONTAINERS, INIT_CONTAINERS, LISTS, List, MAPS};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::{

@@ -6,7 +6,7 @@ use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
 use crate::inject::references;
 use crate::policy::Policy;
-use crate::quality;
+use crate::qos;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ pub(super) fn quality(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> 
     let without_request = requests(spec, context);
     let is_reported = |path: &str| without_request.iter().any(|note| note.field == format!("{path}.resources"));
     let note = |(path, container): (String, &RawObject)| {
-        let shortfall = quality::shortfall(container).filter(|_| counts(&path) && !is_reported(&path))?;
+        let shortfall = qos::shortfall(container).filter(|_| counts(&path) && !is_reported(&path))?;
         let message = format!("{shortfall}: pods of the class Guaranteed become Burstable");
         Some(Note::new(Code::QualityOfServiceChanged, format!("{path}.resources"), message))
     };

@@ -680,6 +680,9 @@ fn judged<'a>(response: Response<'a>, workload: &Workload, decision: Decision) -
 }
 
 #[cfg(test)]
+mod update_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -991,7 +994,7 @@ mod tests {
         assert_eq!((&response["allowed"], told(decided)), (&json!(false), vec!["envoy rejected SCP0210".to_owned()]));
     }
 
-    /// [`crate::updates`] has the decisions, which both engines share.
+    /// [`update_tests`](super::update_tests) has the decisions, which both engines share.
     #[test]
     fn an_update_is_told_only_if_it_concerns_a_policy_and_never_twice() {
         let deployments = json!([{ "group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"] }]);

@@ -6,7 +6,7 @@ use super::record::Commands;
 use super::stored::Stored;
 use crate::api::v1alpha1::{MaxUnavailable, RollingUpdate};
 use crate::policy::extent::Extent;
-use crate::update::Way;
+use crate::refit::Way;
 use crate::workload::{Kind, ObjectRef};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;

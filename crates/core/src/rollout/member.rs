@@ -1,7 +1,7 @@
 //! What a rollout knows of the cluster: the workloads that its policy matches, and the controllers that make pods again.
 
 use crate::policy::extent::Place;
-use crate::update::Carries;
+use crate::refit::Carries;
 use crate::workload::ObjectRef;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};

@@ -55,7 +55,7 @@ pub mod stored;
 mod stories;
 mod words;
 
-pub use crate::update::Way;
+pub use crate::refit::Way;
 pub use facts::{Facts, Published, Unknown, World};
 pub use machine::{Action, Event, Outcome, State, Told};
 pub use member::{Health, Member, Members, Owner, Owners};

@@ -9,7 +9,7 @@ use super::member::{Member, Members, Owner};
 use super::record::{Evicted, MOST, Record, Write};
 use super::words;
 use crate::api::code::Code;
-use crate::update::{Carries, Way};
+use crate::refit::{Carries, Way};
 use crate::workload::{Kind, ObjectRef};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

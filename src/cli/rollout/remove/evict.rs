@@ -6,12 +6,12 @@ use crate::api::code::Code;
 use crate::cli::output::remark;
 use crate::cli::signals::{Stop, until};
 use crate::cluster::client::{CallError, call, chain};
+use crate::refit;
 use crate::roller::act;
 use crate::rollout::Member;
 use crate::rollout::pace::{Answer, Done, Failure, Left, Next};
 use crate::rollout::removal::{Removal, Seen, Step};
 use crate::timing::Timing;
-use crate::update;
 use crate::workload::ObjectRef;
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
@@ -187,7 +187,7 @@ impl<'a> Evicting<'a> {
         if !super::is_marked(&pod, self.reader.policy) {
             return Ok(Answer::NotNeeded(Some(version)));
         }
-        match update::untouchable(&pod) {
+        match refit::untouchable(&pod) {
             Some(left) => Ok(Answer::Left(version, Left { code: left.cause.code(), message: left.message })),
             None => act::evict(&api, &pod, version, self.minor).await,
         }

@@ -6,9 +6,9 @@ use crate::cluster::client::CallError;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::inject::marker;
+use crate::refit::{self, Carries, MAKERS};
 use crate::roller::owners;
 use crate::rollout::{Member, Members, Owner, Owners};
-use crate::update::{self, Carries, MAKERS};
 use crate::workload::{Kind, ObjectRef, Workload};
 use crate::workloads::fleet;
 use anyhow::{Context, Result};
@@ -111,7 +111,7 @@ fn stand(pod: &Workload, policy: &str, maker: Option<&Maker>) -> Stand {
     if follows {
         return Stand::Follow;
     }
-    match (update::untouchable(pod), maker) {
+    match (refit::untouchable(pod), maker) {
         (Some(left), _) => Stand::Left(left.cause.code(), left.message),
         (None, Some(maker)) if maker.owner.desired == 0 => {
             Stand::Left(Code::NotRecreated, format!("{} keeps no pods, or is being deleted", maker.owner))

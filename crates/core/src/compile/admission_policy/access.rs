@@ -5,7 +5,7 @@
 
 use super::cel::{optional, quoted};
 use super::variables::Variables;
-use crate::inject::content::{Entries, List};
+use crate::inject::tables::{Entries, List};
 use crate::workload::Kind;
 
 /// Whether the parts of a workload have known types.

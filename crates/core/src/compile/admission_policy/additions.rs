@@ -13,8 +13,8 @@ use super::own::{self, Own, OwnList};
 use super::presence;
 use super::variables::Variables;
 use crate::api::v1alpha1::{Place, RawObject};
-use crate::inject::content::{CONTAINERS, DEFAULT_CONTAINER, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
 use crate::inject::marker;
+use crate::inject::tables::{CONTAINERS, DEFAULT_CONTAINER, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
 use serde_json::Value;
 
 /// Operations or list items, each with its condition.

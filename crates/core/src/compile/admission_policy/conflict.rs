@@ -10,8 +10,8 @@ use super::own::Own;
 use super::variables::Variables;
 use crate::api::v1alpha1::RawObject;
 use crate::inject::conflict::{self, ANY_IP, HostPort, Phase};
-use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use crate::inject::pod::Network;
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use std::collections::BTreeSet;
 use std::ops::Range;
 

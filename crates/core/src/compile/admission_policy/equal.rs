@@ -5,8 +5,8 @@ use super::Inexpressible;
 use super::access::{Access, Shape};
 use super::cel::{all, list, literal, optional, quoted};
 use crate::api::v1alpha1::RawObject;
-use crate::inject::content::Fields;
 use crate::inject::equal::{self, Keyed, Kind, ListKey, Others};
+use crate::inject::tables::Fields;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -8,7 +8,7 @@ use super::cel::{all, any, list, not, quoted};
 use super::conflict;
 use super::variables::Variables;
 use crate::api::v1alpha1::{Place, Template};
-use crate::inject::content::{CONTAINERS, LISTS, List, MAPS};
+use crate::inject::tables::{CONTAINERS, LISTS, List, MAPS};
 
 /// The longest patch that may appear a second and third time, in characters: a fifth of the limit for an expression.
 const MAX_PATCH: usize = super::MAX_EXPRESSION / 5;

@@ -5,8 +5,8 @@ use super::cel::{all, quoted};
 use super::own;
 use super::variables::Variables;
 use crate::api::MARKER_PREFIX;
-use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, LISTS, MAPS};
 use crate::inject::marker;
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, LISTS, MAPS};
 use crate::policy::Policy;
 use serde_json::Value;
 

@@ -11,8 +11,8 @@ use crate::api::pod_security::{
 };
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::inject::conflict::{self, BIDIRECTIONAL, PRIVILEGED, PROPAGATION};
-use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, LISTS, MAPS};
 use crate::inject::needs::{self, MAX_ANNOTATIONS, Needs, Source, Test, Turn, Usage, Want};
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, LISTS, MAPS};
 use crate::inject::unmet::HOST_PROCESS;
 use std::collections::BTreeSet;
 

@@ -6,8 +6,8 @@ use super::delivery::Delivery;
 use super::variables::Variables;
 use crate::api::MARKER_PREFIX;
 use crate::api::v1alpha1::RawObject;
-use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, reaches_in};
 use crate::inject::marker;
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, reaches_in};
 use std::collections::BTreeSet;
 
 /// The user's containers that one template adds to.

@@ -8,8 +8,8 @@ use super::own;
 use super::rows::Rows;
 use super::variables::Variables;
 use crate::api::v1alpha1::RawObject;
-use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS, reaches_in};
 use crate::inject::marker;
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS, reaches_in};
 use crate::policy::Policy;
 use std::collections::BTreeSet;
 

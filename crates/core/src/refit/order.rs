@@ -5,9 +5,9 @@
 
 use crate::api::v1alpha1::Place;
 use crate::inject::Template;
-use crate::inject::content::{Scope, key_in};
 use crate::inject::listed::{Listed, What, locate};
 use crate::inject::marker::{self, Marker};
+use crate::inject::tables::{Scope, key_in};
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::inject;
-use crate::quality::{self, Quality};
+use crate::qos::{self, QosClass};
 use crate::workload::Workload;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -23,14 +23,14 @@ impl Change {
     pub(super) fn of(workload: &Workload, injected: &Workload, minor: Option<u32>) -> Option<Self> {
         let undone = inject::undo_anywhere(workload, &[]);
         let bare = undone.map_or_else(|| workload.clone(), |undone| workload.with_body(undone.body));
-        let (before, after) = (quality::of(&bare, minor)?, quality::of(injected, minor)?);
+        let (before, after) = (qos::of(&bare, minor)?, qos::of(injected, minor)?);
         let own: Vec<_> = containers(&bare).map(name).collect();
         let added = containers(injected).filter(|container| !own.contains(&name(container)));
         let cause = |container: &Map<String, Value>| {
             let cause = match before {
-                Quality::BestEffort => (quality::of_containers([container]) != Quality::BestEffort)
+                QosClass::BestEffort => (qos::of_containers([container]) != QosClass::BestEffort)
                     .then(|| "has requests or limits".to_owned()),
-                _ => quality::shortfall(container),
+                _ => qos::shortfall(container),
             };
             cause.map(|cause| format!("container `{}` {cause}", name(container)))
         };

@@ -3,8 +3,8 @@
 use super::pod::{self, PodChange};
 use super::{Carries, Cause, Left, carries, template_update, untouchable};
 use crate::api::v1alpha1::{NativeSidecars, PodUpdate, Template};
+use crate::content::Revision;
 use crate::policy::{Policies, Policy, Site};
-use crate::revision::Revision;
 use crate::workload::{Kind, Workload};
 use jiff::Timestamp;
 use json_patch::Patch;

@@ -15,7 +15,7 @@ const COUNTS_INIT_CONTAINERS: u32 = 16;
 
 /// A class, the first one to be evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Quality {
+pub enum QosClass {
     /// No container has a request or a limit.
     BestEffort,
     /// All other pods.
@@ -24,19 +24,15 @@ pub enum Quality {
     Guaranteed,
 }
 
-impl fmt::Display for Quality {
+impl fmt::Display for QosClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Quality::BestEffort => "BestEffort",
-            Quality::Burstable => "Burstable",
-            Quality::Guaranteed => "Guaranteed",
-        })
+        fmt::Debug::fmt(self, f)
     }
 }
 
 /// The class of the pods of `workload` on Kubernetes 1.`minor`, or on the newest version. `None` if no container decides
 /// it: there is no pod, or the pod has `resources` of its own.
-pub fn of(workload: &Workload, minor: Option<u32>) -> Option<Quality> {
+pub fn of(workload: &Workload, minor: Option<u32>) -> Option<QosClass> {
     let spec = workload.pod_spec()?;
     if spec.get("resources").and_then(Value::as_object).is_some_and(|resources| !resources.is_empty()) {
         return None;
@@ -51,7 +47,7 @@ pub fn of(workload: &Workload, minor: Option<u32>) -> Option<Quality> {
 }
 
 /// The class of a pod with these containers.
-pub fn of_containers<'a>(containers: impl IntoIterator<Item = &'a RawObject>) -> Quality {
+pub fn of_containers<'a>(containers: impl IntoIterator<Item = &'a RawObject>) -> QosClass {
     let (mut requested, mut limited) = (BTreeMap::new(), BTreeMap::new());
     let mut is_limited = true;
     for container in containers {
@@ -64,9 +60,9 @@ pub fn of_containers<'a>(containers: impl IntoIterator<Item = &'a RawObject>) ->
         }
     }
     match (requested.is_empty() && limited.is_empty(), is_limited && requested == limited) {
-        (true, _) => Quality::BestEffort,
-        (_, true) => Quality::Guaranteed,
-        _ => Quality::Burstable,
+        (true, _) => QosClass::BestEffort,
+        (_, true) => QosClass::Guaranteed,
+        _ => QosClass::Burstable,
     }
 }
 
@@ -105,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     /// The class of a pod whose containers have these resources.
-    fn class(resources: &[Value], minor: Option<u32>) -> Option<Quality> {
+    fn class(resources: &[Value], minor: Option<u32>) -> Option<QosClass> {
         let containers: Vec<_> = resources.iter().map(|resources| json!({ "resources": resources })).collect();
         let pod = json!({ "spec": { "containers": containers } });
         of(&Workload::new(Kind::find("", "pods").expect("built in"), pod), minor)
@@ -120,12 +116,12 @@ mod tests {
         let zero = json!({ "limits": { "cpu": "1", "memory": "1Gi" }, "requests": { "cpu": "0", "memory": "1Gi" } });
         let other = json!({ "requests": { "example.org/gpu": 1, "cpu": 0 } });
         for (resources, expected) in [
-            (vec![full.clone(), equal], Quality::Guaranteed),
-            (vec![full.clone(), less], Quality::Burstable),
-            (vec![full.clone(), zero], Quality::Burstable),
-            (vec![full, json!({})], Quality::Burstable),
-            (vec![json!({ "requests": { "cpu": 1 } })], Quality::Burstable),
-            (vec![json!({}), other], Quality::BestEffort),
+            (vec![full.clone(), equal], QosClass::Guaranteed),
+            (vec![full.clone(), less], QosClass::Burstable),
+            (vec![full.clone(), zero], QosClass::Burstable),
+            (vec![full, json!({})], QosClass::Burstable),
+            (vec![json!({ "requests": { "cpu": 1 } })], QosClass::Burstable),
+            (vec![json!({}), other], QosClass::BestEffort),
         ] {
             assert_eq!(class(&resources, None), Some(expected), "{resources:?}");
         }
@@ -137,8 +133,8 @@ mod tests {
         let mut pod = json!({ "spec": { "containers": [{ "resources": full }], "initContainers": [{ "name": "i" }] } });
         let class =
             |pod: &Value, minor| of(&Workload::new(Kind::find("", "pods").expect("built in"), pod.clone()), minor);
-        assert_eq!(class(&pod, None), Some(Quality::Burstable));
-        assert_eq!(class(&pod, Some(13)), Some(Quality::Guaranteed));
+        assert_eq!(class(&pod, None), Some(QosClass::Burstable));
+        assert_eq!(class(&pod, Some(13)), Some(QosClass::Guaranteed));
         pod["spec"]["resources"] = json!({ "requests": { "cpu": 1 } });
         assert_eq!(class(&pod, None), None);
     }

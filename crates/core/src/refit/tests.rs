@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::trust::Trust;
 use crate::api::v1alpha1::PodUpdate;
-use crate::revision::Content;
+use crate::content::Content;
 use crate::workload::Kind;
 use serde_json::json;
 

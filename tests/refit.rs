@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use sidecar_policy::api::MARKER_PREFIX;
 use sidecar_policy::api::v1alpha1::{Jobs, NativeSidecars};
+use sidecar_policy::content::{Content, Revision};
 use sidecar_policy::decision::Decision;
 use sidecar_policy::inject::marker;
 use sidecar_policy::policy::{Policies, Policy, Site};
-use sidecar_policy::revision::{Content, Revision};
-use sidecar_policy::update::{self, Asked, Carries, Cause, Change, Left, NextAction, PodChange, Way};
+use sidecar_policy::refit::{self, Asked, Carries, Cause, Change, Left, NextAction, PodChange, Way};
 use sidecar_policy::workload::{Kind, Workload};
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Scene {
 
     fn update(&self, workload: &Workload, policies: &[&Arc<Policy>]) -> Result<Change, Left> {
         let all = Policies::new(policies.iter().map(|policy| Arc::clone(policy)));
-        update::template_update(workload, Some(&self.from), &self.policy(&self.to), &all, &self.site)
+        refit::template_update(workload, Some(&self.from), &self.policy(&self.to), &all, &self.site)
     }
 }
 
@@ -191,7 +191,7 @@ proptest! {
     fn an_updated_template_is_what_a_create_gives_and_the_same_again_changes_nothing(scene in scene(false)) {
         let (from, to) = (scene.policy(&scene.from), scene.policy(&scene.to));
         let Some(stored) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
-        prop_assert_eq!(update::carries(&stored, &from, &scene.site), Carries::This);
+        prop_assert_eq!(refit::carries(&stored, &from, &scene.site), Carries::This);
         let expected = scene.created(&scene.original, &[&to]);
         let change = match scene.update(&stored, &[&to]) {
             Ok(change) => change,
@@ -201,7 +201,7 @@ proptest! {
             }
         };
         let after = stored.with_body(change.body);
-        prop_assert_eq!(update::carries(&after, &to, &scene.site), Carries::This);
+        prop_assert_eq!(refit::carries(&after, &to, &scene.site), Carries::This);
         prop_assert_eq!(&stored.patched(&change.patch), &after.body);
         let pod = stored.pod_pointer() + "/";
         prop_assert!(changed_paths(&change.patch).iter().all(|path| path.starts_with(&pod)), "{:?}", change.patch);
@@ -216,11 +216,11 @@ proptest! {
     fn a_removal_gives_the_original_back(scene in scene(false)) {
         let from = scene.policy(&scene.from);
         let Some(stored) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
-        let change = update::removal(&stored, &scene.from, &Policies::default()).unwrap();
+        let change = refit::removal(&stored, &scene.from, &Policies::default()).unwrap();
         prop_assert_eq!(&stored.patched(&change.patch), &change.body);
         if change.kept.is_empty() {
             prop_assert_eq!(&change.body, &scene.original.body);
-            let again = update::removal(&stored.with_body(change.body), &scene.from, &Policies::default());
+            let again = refit::removal(&stored.with_body(change.body), &scene.from, &Policies::default());
             prop_assert_eq!(again.unwrap().patch, json_patch::Patch::default());
         }
     }
@@ -237,7 +237,7 @@ proptest! {
             return Ok(());
         }
         edit(&mut dice, &mut stored.body, &items);
-        for result in [scene.update(&stored, &[&to]), update::removal(&stored, &scene.from, &Policies::default())] {
+        for result in [scene.update(&stored, &[&to]), refit::removal(&stored, &scene.from, &Policies::default())] {
             prop_assert_eq!(result.map_err(|left| left.cause), Err(Cause::ContentEdited), "{}", stored.body);
         }
     }
@@ -247,12 +247,12 @@ proptest! {
         let (from, to) = (scene.policy(&scene.from), scene.policy(&scene.to));
         let other = Arc::new(policy(POLICIES[1], &scene.original).with_content(&of_policy(&mut other, 1)));
         let Some(mut stored) = scene.created(&scene.original, &[&from, &other]) else { return Ok(()) };
-        prop_assert_eq!([&from, &other].map(|policy| update::carries(&stored, policy, &scene.site)), [Carries::This, Carries::This]);
+        prop_assert_eq!([&from, &other].map(|policy| refit::carries(&stored, policy, &scene.site)), [Carries::This, Carries::This]);
         use_it(&mut dice, &mut stored);
         let Ok(change) = scene.update(&stored, &[&to, &other]) else { return Ok(()) };
         let after = stored.with_body(change.body);
-        prop_assert_eq!(update::carries(&after, &to, &scene.site), Carries::This);
-        prop_assert_eq!(update::carries(&after, &other, &scene.site), update::carries(&stored, &other, &scene.site));
+        prop_assert_eq!(refit::carries(&after, &to, &scene.site), Carries::This);
+        prop_assert_eq!(refit::carries(&after, &other, &scene.site), refit::carries(&stored, &other, &scene.site));
         prop_assert_eq!(&stored.patched(&change.patch), &after.body);
         if change.kept.is_empty() {
             prop_assert_eq!(without(&after, &[0]), without(&stored, &[0]));
@@ -267,7 +267,7 @@ proptest! {
         let Some(pod) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
         let expected = scene.created(&scene.original, &[&to]);
         let all = Policies::new([to.clone()]);
-        let judge = |pod: &Workload| update::pod_update(pod, Some(&scene.from), &to, &all, &scene.site, true);
+        let judge = |pod: &Workload| refit::pod_update(pod, Some(&scene.from), &to, &all, &scene.site, true);
         let (patch, resize) = match judge(&pod) {
             PodChange::InPlace { patch, resize } => (patch, resize),
             PodChange::Recreate(_) => return Ok(()),
@@ -286,7 +286,7 @@ proptest! {
         // The next leader, if this one ends between the two.
         prop_assert_eq!(judge(&resized), PodChange::InPlace { patch: patch.clone(), resize: None });
         let after = resized.with_body(resized.patched(&patch));
-        prop_assert_eq!(update::carries(&after, &to, &scene.site), Carries::This);
+        prop_assert_eq!(refit::carries(&after, &to, &scene.site), Carries::This);
         prop_assert_eq!(judge(&after), PodChange::InPlace { patch: json_patch::Patch::default(), resize: None });
         let Some(expected) = expected else {
             // A container of the user's that is that of the template is in no list of ours. So a change of the form in which it is to
@@ -302,8 +302,8 @@ proptest! {
         let (from, to) = (scene.policy(&scene.from), scene.policy(&scene.to));
         let Some(pod) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
         let (all, asked) = (Policies::new([to.clone()]), Asked { can_resize, ..Asked::default() });
-        let way = update::expected(&pod.kind, Some(&scene.from), &to, &scene.site, &asked);
-        let action = update::next_action(&pod, Some(&scene.from), &to, &all, &scene.site, &asked);
+        let way = refit::expected(&pod.kind, Some(&scene.from), &to, &scene.site, &asked);
+        let action = refit::next_action(&pod, Some(&scene.from), &to, &all, &scene.site, &asked);
         prop_assert_ne!(way, Way::Template);
         // A pod of Windows, or one with resources of its own, cannot be resized.
         let spec = &pod.body["spec"];
@@ -328,12 +328,12 @@ proptest! {
         }
         let (policy, site) = (base.with_content(&to.content), Site::new("scpol-system", [], []));
         let all = Policies::new([Arc::new(policy.clone())]);
-        let _ = update::carries(&workload, &policy, &site);
-        let _ = update::template_update(&workload, Some(&from), &policy, &all, &site);
-        let _ = update::removal(&workload, &from, &all);
-        let _ = update::pod_update(&workload, Some(&from), &policy, &all, &site, true);
-        let _ = update::next_action(&workload, Some(&from), &policy, &all, &site, &Asked::default());
-        let _ = update::expected(&workload.kind, Some(&from), &policy, &site, &Asked::default());
+        let _ = refit::carries(&workload, &policy, &site);
+        let _ = refit::template_update(&workload, Some(&from), &policy, &all, &site);
+        let _ = refit::removal(&workload, &from, &all);
+        let _ = refit::pod_update(&workload, Some(&from), &policy, &all, &site, true);
+        let _ = refit::next_action(&workload, Some(&from), &policy, &all, &site, &Asked::default());
+        let _ = refit::expected(&workload.kind, Some(&from), &policy, &site, &Asked::default());
     }
 }
 

@@ -7,17 +7,17 @@
 use super::{Carries, Cause, Left, carries, check_opt_out, guarded, order, plan, shared, verdict};
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, RawObject};
+use crate::content::Revision;
 use crate::decision::Decision;
 use crate::inject::Template;
-use crate::inject::content::{CONTAINERS, MAPS, Scope};
 use crate::inject::defaults::pull_policy;
 use crate::inject::equal::nanos;
 use crate::inject::listed::{Listed, What, locate};
 use crate::inject::marker::Marker;
 use crate::inject::needs;
+use crate::inject::tables::{CONTAINERS, MAPS, Scope};
 use crate::policy::{Policies, Policy, Site};
-use crate::quality;
-use crate::revision::Revision;
+use crate::qos;
 use crate::workload::Workload;
 use json_patch::Patch;
 use serde_json::{Value, json};
@@ -242,7 +242,7 @@ pub(super) fn changes_in_place(
             }
         }
     }
-    let quality = |of: &v1alpha1::Template| quality::of_containers(of.all_containers().map(|(_, item)| item));
+    let quality = |of: &v1alpha1::Template| qos::of_containers(of.all_containers().map(|(_, item)| item));
     // If these containers keep their class, no other container of the pod changes the class of the pod.
     let is_resizable = !is_resized || can_resize && quality(old) == quality(new);
     is_resizable && app_armor(old) == app_armor(new)
@@ -357,7 +357,7 @@ fn amount<'a>(container: &'a RawObject, kind: &str, name: &str) -> Option<&'a Va
 fn check_resize(pod: &Workload, resized: &Workload, can_resize: bool) -> Result<(), String> {
     let no = |why: &str| Err(format!("its resources cannot change while it runs: {why}"));
     let spec = &pod.body["spec"];
-    let (before, after) = (quality::of(pod, None), quality::of(resized, None));
+    let (before, after) = (qos::of(pod, None), qos::of(resized, None));
     match before.zip(after) {
         _ if !can_resize => no("the server cannot resize pods"),
         _ if spec["os"]["name"] == "windows" => no("it is a pod of Windows"),
