@@ -4,8 +4,7 @@
 //! install-files` (`UPDATE=1 cargo test --test offline author_check`) rewrites it.
 
 use crate::tools::assert_current;
-use sidecar_policy::review::author::{COMPARED, GARBAGE_COLLECTOR, Lack, NAME, QUESTIONS, Side};
-use sidecar_policy::review::record;
+use sidecar_policy::review::author::{COMPARED, GARBAGE_COLLECTOR, Lack, NAME, QUESTIONS, Side, record};
 
 #[test]
 fn the_validating_admission_policies_ask_what_the_webhook_asks() {

@@ -16,7 +16,7 @@ use sidecar_policy::inject::{self, marker};
 use sidecar_policy::policy::extent::{Extent, Place};
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::refit;
-use sidecar_policy::review::{Call, Review};
+use sidecar_policy::review::{Call, Caller, Review};
 use sidecar_policy::rollout::pace::{Answer, Done, Left, Look, Memory, Pace};
 use sidecar_policy::rollout::{Facts, Members, Owners, Published, Record, Stored, stored as revisions};
 use sidecar_policy::workload::{Kind, ObjectRef, Workload};
@@ -329,7 +329,8 @@ fn review(scene: &Scene, kind: &Arc<Kind>, body: &Value) {
     for call in [Call::Mutate, Call::Validate] {
         let Ok(review) = Review::parse(bytes.as_bytes()) else { return };
         let namespace = Some(scene.namespace.clone());
-        let answer = review.answer(call, Some("0123456789abcdef"), &scene.policies, None, &scene.sites[0], namespace);
+        let caller = Caller { call, revision: Some("0123456789abcdef"), policies: &scene.policies, listed: None };
+        let answer = review.answer(&caller, &scene.sites[0], namespace);
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
         assert!(call == Call::Validate || answer["response"]["allowed"] == true, "{answer}");
     }

@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use sidecar_policy::policy::{Policies, Site};
-use sidecar_policy::review::{Call, Review};
+use sidecar_policy::review::{Call, Caller, Review};
 use std::time::Instant;
 
 /// The number of timed reviews, after a warm-up that does not count, because the first reviews are slow.
@@ -66,7 +66,8 @@ fn timed(body: &[u8], count: usize, policies: &Policies, site: &Site) -> Result<
     let once = || {
         let start = Instant::now();
         let review = Review::parse(body).map_err(|invalid| anyhow!("{invalid}"))?;
-        let answer = review.answer(Call::Mutate, None, policies, None, site, None);
+        let caller = Caller { call: Call::Mutate, revision: None, policies, listed: None };
+        let answer = review.answer(&caller, site, None);
         let took = start.elapsed().as_secs_f64() * 1e6;
         let injected = answer.decided.map(|decided| decided.decision.inject.len());
         ensure!(injected == Some(policies.iter().count() / 10), "{injected:?} were injected");

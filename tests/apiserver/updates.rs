@@ -15,7 +15,7 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use sidecar_policy::compile::admission_policy::validating;
 use sidecar_policy::policy::Policies;
-use sidecar_policy::review::{Call, Review};
+use sidecar_policy::review::{Call, Caller, Review};
 use std::slice::from_ref;
 use std::sync::Arc;
 
@@ -317,7 +317,8 @@ fn decided_update((kind, policies): &Targeted, old: &Value, new: &Value) -> Resu
         });
         let review = Review::parse(review.to_string().as_bytes())?;
         let namespace = Some(Arc::new(namespace.clone()));
-        let answer = review.answer(call, None, &policies, None, &crate::admission_policy::site(), namespace);
+        let caller = Caller { call, revision: None, policies: &policies, listed: None };
+        let answer = review.answer(&caller, &crate::admission_policy::site(), namespace);
         Ok(serde_json::from_slice::<Value>(&answer.body)?["response"].clone())
     };
     let mut stored = new.clone();

@@ -19,7 +19,7 @@ use crate::operator::Operator;
 use crate::outside::{escaped, shown};
 use crate::policy::{Policies, Policy};
 use crate::review::author::{self, Judgement};
-use crate::review::{Answer, Call, Decided, Invalid, Review, Told};
+use crate::review::{Answer, Call, Caller, Decided, Invalid, Review, Told};
 use crate::survival::{self, lock};
 use crate::telemetry;
 use crate::timing;
@@ -269,7 +269,7 @@ impl Webhook {
         let called = revision;
         let revision = Some(revision).filter(|_| revisions.is_none() || registered.is_some());
         let listed = registered.map(|registered| &registered.names);
-        let Answer { body, decided } = review.answer(call, revision, policies, listed, &site, namespace);
+        let Answer { body, decided } = review.answer(&Caller { call, revision, policies, listed }, &site, namespace);
         if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
             let (webhook, took) = (self.clone(), start.elapsed());
             if is_known {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sidecar_policy::api::{is_dns_label, is_policy_name};
 use sidecar_policy::outside::{escaped, is_unsafe, segment, shown};
 use sidecar_policy::review::author::{self, Judgement};
-use sidecar_policy::review::{Call, Review};
+use sidecar_policy::review::{Call, Caller, Review};
 
 /// The texts of a request that anybody can write.
 const FIELDS: [&str; 11] = [
@@ -56,7 +56,8 @@ fn asked(bytes: &[u8]) {
                 assert!(is_dns_label(namespace), "{namespace:?}");
                 assert_eq!(segment(namespace).as_deref(), Ok(namespace));
             }
-            let answer = review.answer(Call::Mutate, None, &POLICIES, None, &crate::inject::site(true), None);
+            let caller = Caller { call: Call::Mutate, revision: None, policies: &POLICIES, listed: None };
+            let answer = review.answer(&caller, &crate::inject::site(true), None);
             for warning in
                 serde_json::from_slice::<Value>(&answer.body).expect("an answer is JSON")["response"]["warnings"]
                     .as_array()

@@ -7,7 +7,7 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, from_slice, json, to_vec};
 use sidecar_policy::api::MARKER_PREFIX;
 use sidecar_policy::review::author::{self as author, Judgement};
-use sidecar_policy::review::{Answer, Call, Review};
+use sidecar_policy::review::{Answer, Call, Caller, Review};
 use std::sync::Arc;
 
 const REVISION: &str = "0123456789abcdef";
@@ -83,7 +83,8 @@ fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<A
         }
     };
     review.needs_namespace(&POLICIES);
-    let answer = review.answer(call, Some(REVISION), &POLICIES, None, &site(true), namespace);
+    let caller = Caller { call, revision: Some(REVISION), policies: &POLICIES, listed: None };
+    let answer = review.answer(&caller, &site(true), namespace);
     let answered: Value = from_slice(&answer.body).expect("an answer is JSON");
     let response = &answered["response"];
     assert_eq!(answered["kind"], "AdmissionReview");

@@ -10,8 +10,6 @@ mod preset;
 mod rules;
 mod steps;
 
-pub use rules::suggest;
-
 use crate::lint::needs;
 use crate::manifest::{File, Location};
 use crate::policy::{Policy, Site};

@@ -158,7 +158,7 @@ fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)>
 }
 
 /// The resource that `word` probably stands for: as a kind, a short name or a misspelling.
-pub fn suggest(word: &str) -> Option<&'static str> {
+fn suggest(word: &str) -> Option<&'static str> {
     let word = word.to_lowercase();
     let short = SHORT.iter().find(|(short, _)| *short == word).map(|(_, resource)| *resource);
     let is_kind = |kind: &&Arc<Kind>| kind.kind.as_ref().is_some_and(|kind| kind.to_lowercase() == word);

@@ -5,7 +5,7 @@ use crate::capabilities::Capabilities;
 use crate::compile::admission_policy::render;
 use crate::policy::extent::{self, Extent};
 use crate::policy::{Policies, Policy, Site};
-use crate::review::{Call, Review, Told};
+use crate::review::{Call, Caller, Review, Told};
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Seen};
 use base64::Engine as _;
@@ -90,7 +90,8 @@ fn by_webhook(policies: &[Arc<Policy>], request: &Request<'_>, site: &Site) -> A
             },
         });
         let review = Review::parse(review.to_string().as_bytes()).unwrap();
-        let answer = review.answer(call, None, &policies, None, site, Some(Arc::new(namespace())));
+        let caller = Caller { call, revision: None, policies: &policies, listed: None };
+        let answer = review.answer(&caller, site, Some(Arc::new(namespace())));
         let line = |told: Told<'_>| format!("{} {} {}", told.policy.name, told.outcome.label(), told.code);
         told.extend(answer.decided.iter().flat_map(|decided| decided.told().into_iter().map(line).collect::<Vec<_>>()));
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();

@@ -1,11 +1,13 @@
 //! The record of who wrote a policy last: the annotation [`KEY`]. Pure.
 //!
-//! API servers do not store the author of an object. The record is how `scpol check --authors` finds authors who have lost a right. From 1.36 on, the MutatingAdmissionPolicy in `config/author-record` writes the record, and overwrites what a writer
+//! API servers do not store the author of an object. The record is how `scpol check --authors` finds authors who have lost a
+//! right. From 1.36 on, the MutatingAdmissionPolicy in `config/author-record` writes the record, and overwrites what a writer
 //! sends. Both forms of the author check refuse a new record that names another user, so a record cannot be forged before a server
 //! writes records. A record gives no power: it is only shown, and only where servers record. Elsewhere an edit may keep an old record,
 //! because tools that apply manifests do not know it.
 
-use super::author::Author;
+use super::identity::Author;
+use crate::api::code::Code;
 use crate::outside::shown;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -81,7 +83,7 @@ pub fn refusal(author: &Author, new: &Value, old: &Value, is_edit: bool) -> Opti
 pub fn text(user: &str) -> String {
     format!(
         "{}: the annotation `{KEY}` does not say that {user} writes this policy: leave the annotation out",
-        crate::api::code::Code::ForeignAuthorRecord
+        Code::ForeignAuthorRecord
     )
 }
 
