@@ -13,7 +13,6 @@ pub mod lease;
 pub mod mirror;
 pub mod namespaces;
 pub mod object;
-pub mod openapi;
 pub mod pages;
 pub mod policies;
 pub mod proxy;

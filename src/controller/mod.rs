@@ -30,7 +30,6 @@ use self::status::Statuses;
 use self::watches::Watches;
 use crate::api::condition::Readiness;
 use crate::board::Board;
-use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::Snapshot;
 use crate::engine::lifecycle::{Event, InEffect, Wanted};
 use crate::engine::process::{Published, Worker};
@@ -212,7 +211,7 @@ impl Controller {
             self.discover().await;
         }
         self.operator.metrics.reconciles.inc();
-        self.plan(&snapshot).await;
+        self.plan(&snapshot);
         self.settle_watches(&snapshot);
         let pending = self.workloads.waiting().map(Waiting::pending);
         self.statuses.pending = pending.map(|pending| pending.by_policy).unwrap_or_default();
@@ -225,11 +224,7 @@ impl Controller {
     }
 
     /// Makes the planner draw a plan if there is none.
-    async fn plan(&mut self, snapshot: &Snapshot) {
-        if self.planner.needs_schema(snapshot) {
-            let schema = PodSchema::fetch(&self.operator.client).await;
-            self.planner.set_schema(schema.map_err(|error| error.to_string()));
-        }
+    fn plan(&mut self, snapshot: &Snapshot) {
         if self.planner.plan().is_some() {
             return;
         }
@@ -502,7 +497,7 @@ mod tests {
                 controller.registrations.note_unreadable(MUTATING_WEBHOOKS, &refusal, at, timing);
             }
             assert!(controller.registrations.unreadable.contains_key(MUTATING_WEBHOOKS));
-            controller.plan(&Snapshot::default()).await;
+            controller.plan(&Snapshot::default());
             controller.ask_again();
             assert_eq!(controller.registrations.unreadable.contains_key(MUTATING_WEBHOOKS), is_unreadable);
             assert_eq!(controller.planner.plan().is_some(), is_unreadable, "a new plan may use the engine");

@@ -128,7 +128,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "F05",
         name: "doubtful_start_while_held",
-        engines: Engine::ALL,
+        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
         is_quick: false,
         play: Play::Story(|scene| stories::doubtful_start_while_held(scene).boxed()),
     },

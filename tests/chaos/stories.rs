@@ -116,21 +116,13 @@ pub(crate) async fn server_frozen(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// F5: a new leader gets no answers to discovery and then to its trials. Existing registrations stay in effect.
+/// F5: a new leader gets no answers to its trials. Existing registrations stay in effect.
 pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let registered = scene.world.registered().await?;
     scene.kill();
-    scene.proxy.set(vec![UNKNOWN]);
-    scene.ready().await?;
-    within(RECOVERY, "the schema is asked for", || async { Ok(scene.proxy.happened() > 0) }).await?;
-    sleep(some_looks()).await;
-    // Set at once, because an answer in between would not be requested again.
     scene.proxy.set(vec![UNTRIED]);
-    ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
-    scene.create_stubbornly(first(3)).await?;
-    scene.all_have(&first(3)).await?;
-    // The operator repeats discovery from time to time.
+    scene.ready().await?;
     within(RECOVERY, "something is tried", || async { Ok(scene.proxy.happened() > 0) }).await?;
     sleep(some_looks()).await;
     ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
@@ -142,8 +134,6 @@ pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
     well(scene, &first(5)).await
 }
 
-/// The server's pod schema is unavailable.
-const UNKNOWN: Rule = Rule::always(Does::Answer(503, None)).to(&[Verb::Get], &["openapi"]);
 /// No trial gets an answer.
 const UNTRIED: Rule = Rule::always(Does::Answer(503, None)).to(&[Verb::Create], DEPLOYMENT);
 
@@ -152,13 +142,13 @@ pub(crate) async fn doubtful_start_while_held(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     clock::brake(scene).await?;
     scene.kill();
-    scene.proxy.set(vec![UNKNOWN]);
+    scene.proxy.set(vec![UNTRIED]);
     scene.ready().await?;
     // A status that is not urgent may take this long.
     sleep(timing().controller.status_period + some_looks()).await;
     ensure!(scene.proxy.calm() > 0, "nothing was unavailable: this proves nothing");
-    // Within that time the operator repeats discovery, and gets an answer.
-    sleep(timing().controller.discovery_period + some_looks()).await;
+    // Within that time the operator tries again, and gets an answer.
+    sleep(timing().controller.retry + some_looks()).await;
     clock::stays_held(scene).await?;
     scene.world.edit_policy("envoy", json!({ "suspend": true })).await?;
     wait_condition(&scene.world.cluster, "envoy", "Ready", "True", "Suspended").await?;

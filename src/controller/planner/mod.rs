@@ -24,8 +24,8 @@ use super::policy_state::outcome_of;
 use super::registrations::Registrations;
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
+use crate::api::pod_schema;
 use crate::api::v1alpha1::Mode;
-use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::lifecycle::{InEffect, Registration, Wanted};
@@ -138,8 +138,6 @@ pub(super) struct Requests {
 pub(super) struct Planner {
     /// The plan; none after an input has changed.
     plan: Option<Arc<Plan>>,
-    /// The fields that the server knows, or why they are unknown.
-    schema: Result<PodSchema, String>,
     trials: BTreeMap<TrialKey, Trial>,
     acceptances: Acceptances,
     /// The engines that turned out not to work, with the reason and the time of that discovery.
@@ -153,7 +151,6 @@ impl Default for Planner {
     fn default() -> Self {
         Self {
             plan: None,
-            schema: Err("not read yet".to_owned()),
             trials: BTreeMap::new(),
             acceptances: Acceptances::new(),
             blocked: BTreeMap::new(),
@@ -194,16 +191,6 @@ impl Planner {
             self.stored = stored;
             self.plan = None;
         }
-    }
-
-    /// Whether the server's schema must be read before the next plan.
-    pub(super) fn needs_schema(&self, snapshot: &Snapshot) -> bool {
-        self.plan.is_none() && self.schema.is_err() && snapshot.policies.iter().any(|policy| policy.is_enforced())
-    }
-
-    /// Records the fields that the server knows, or why they cannot be read.
-    pub(super) fn set_schema(&mut self, schema: Result<PodSchema, String>) {
-        self.schema = schema;
     }
 
     /// Records the result of a template trial.
@@ -317,18 +304,12 @@ impl Planner {
             );
             return Err(Readiness::Impossible { code: Code::NativeSidecarsUnavailable, message });
         }
-        self.check_template(&policy, &cluster.version)
-    }
-
-    /// Checks that the server knows every field of the template.
-    fn check_template(&self, policy: &Policy, version: &str) -> Result<(), Readiness> {
-        let schema = self.schema.as_ref();
-        let schema = schema.map_err(|error| Readiness::Waiting { code: Code::ServerAway, message: error.clone() })?;
-        let unknown = schema.unknown_fields(&policy.template.spec);
+        let unknown = pod_schema::unknown_fields(&policy.template.spec, cluster.known_minor());
         if unknown.is_empty() {
             return Ok(());
         }
-        let message = format!("this server ({version}) does not know {}; it would be dropped", unknown.join(", "));
+        let (version, unknown) = (&cluster.version, unknown.join(", "));
+        let message = format!("this server ({version}) does not know {unknown}; it would be dropped");
         Err(Readiness::Impossible { code: Code::UnknownTemplateField, message })
     }
 

@@ -75,10 +75,8 @@ impl Office {
         let endpoint = Endpoint::Url("https://192.0.2.1:8443".to_owned());
         let reach = Reach { endpoint, ca_bundle: Some(b"ca".to_vec()), trouble: None };
         let site = Arc::new(Site::new("scpol-system", [], []));
-        let mut planner = Planner::default();
-        planner.set_schema(Ok(PodSchema::default()));
         Self {
-            planner,
+            planner: Planner::default(),
             snapshot: snapshot(objects),
             around: Around { cluster, site, reach: Ok(Arc::new(reach)), unreadable: BTreeSet::new() },
             registrations: Registrations::default(),
@@ -196,14 +194,14 @@ fn each_policy_that_is_not_delivered_has_its_reason() {
 }
 
 #[test]
-fn before_the_fields_of_the_server_are_known_enforced_policies_wait() {
-    let mut office = Office::new(cluster(30, &[]), &[policy("a", json!({})), policy("b", json!({ "suspend": true }))]);
-    office.planner.set_schema(Err("it does not answer".to_owned()));
-    assert!(office.planner.needs_schema(&office.snapshot));
+fn a_field_that_the_server_does_not_have_keeps_a_policy_out_of_force() {
+    let probe = json!({ "exec": { "command": ["ok"] } });
+    let container = json!({ "name": "a", "image": "a:1", "startupProbe": probe, "imagePullPolcy": "Always" });
+    let mut office = Office::new(cluster(15, &[]), &[policy("a", json!({ "template": { "containers": [container] } }))]);
     office.draw();
-    assert_eq!(office.why("a"), (Code::ServerAway, "it does not answer".to_owned()));
-    assert!(office.plan().is_undecided() && matches!(office.plan().policies["b"], Err(Readiness::Suspended)));
-    assert!(!office.planner.needs_schema(&snapshot(&[policy("b", json!({ "suspend": true }))])));
+    let unknown = "spec.template.containers[0].imagePullPolcy, spec.template.containers[0].startupProbe";
+    let message = format!("this server (v1.15.0) does not know {unknown}; it would be dropped");
+    assert_eq!(office.why("a"), (Code::UnknownTemplateField, message));
 }
 
 #[test]

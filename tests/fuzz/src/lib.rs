@@ -13,7 +13,6 @@ mod policy;
 mod registered;
 mod request;
 mod review;
-mod schema;
 mod seeds;
 mod selector;
 
@@ -37,7 +36,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "request", run: request::run, seeds: seeds::requests },
     Target { name: "object", run: object::run, seeds: seeds::objects },
     Target { name: "registered", run: registered::run, seeds: seeds::registrations },
-    Target { name: "schema", run: schema::run, seeds: seeds::schemas },
     Target { name: "manifest", run: manifest::run, seeds: seeds::manifests },
 ];
 

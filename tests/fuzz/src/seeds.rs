@@ -142,27 +142,6 @@ pub(crate) fn registrations() -> Vec<Vec<u8>> {
     kinds.iter().flat_map(of_kind).map(|object| object.to_string().into_bytes()).collect()
 }
 
-/// Each has some fields of the policies and lacks others. Definitions refer to each other and to themselves.
-pub(crate) fn schemas() -> Vec<Vec<u8>> {
-    let list = |of: &str| json!({ "type": "array", "items": { "$ref": format!("#/definitions/{of}") } });
-    let small = json!({ "definitions": {
-        "io.k8s.api.core.v1.PodSpec": { "properties": {
-            "containers": list("Container"), "initContainers": list("Container"), "volumes": list("Volume"),
-            "imagePullSecrets": list("Reference"),
-        } },
-        "Container": { "properties": {
-            "name": { "type": "string" }, "image": { "type": "string" }, "env": list("Env"), "volumeMounts": list("Mount"),
-            "securityContext": { "$ref": "#/definitions/Map" },
-        } },
-        "Volume": { "properties": { "name": {}, "configMap": { "$ref": "#/definitions/Reference" }, "self": { "$ref": "#/definitions/Volume" } } },
-        "Reference": { "properties": { "name": {} } },
-        "Env": { "properties": { "name": {}, "value": {} } },
-        "Mount": { "properties": { "name": {}, "mountPath": {} } },
-        "Map": {},
-    } });
-    [small, json!({ "definitions": {} })].iter().map(|document| document.to_string().into_bytes()).collect()
-}
-
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
     ["tests/golden", "tests/convert", "samples", "config", "docs/examples"]
         .iter()

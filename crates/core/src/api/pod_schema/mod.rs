@@ -1,8 +1,9 @@
 //! The validation of pod content without a server: the fields of every minor version, and the rules that the API server
 //! checks by hand.
 //!
-//! [`in_template`] checks the content of a policy, [`in_pod`] the pod of a workload. Both are for files: the operator
-//! asks its own server.
+//! [`in_template`] checks the content of a policy, [`in_pod`] the pod of a workload. Both are for files. The operator asks
+//! its own server about values, by a dry run. It takes from here only the fields that the server lacks
+//! ([`unknown_fields`]), because old servers drop them in silence, dry run or not.
 
 mod rules;
 mod table;
@@ -10,8 +11,9 @@ mod table;
 use super::code::Code;
 use super::rules::Violation;
 use super::schema::{kind_of, listed, quoted, similar};
+use super::v1alpha1::Template;
 use admission_cel::quantity;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use table::{Field, NEWEST, OLDEST, Type};
 
 /// Whether `item`, an init container, is a native sidecar.
@@ -85,6 +87,41 @@ pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
     }
     let violation = |fault: Fault| Violation { code: fault.kind.code(), field: fault.field, message: fault.message };
     walk.faults.into_iter().map(violation).collect()
+}
+
+/// The path of every field of `template` that servers of 1.`minor` lack. Empty if `minor` is unknown, or later than every
+/// known version: such servers reject unknown fields in a strict dry run.
+pub fn unknown_fields(template: &Template, minor: Option<u32>) -> Vec<String> {
+    let mut unknown = Vec::new();
+    let Some(minor) = minor.filter(|minor| *minor <= NEWEST).map(|minor| minor.max(OLDEST)) else { return unknown };
+    let template = json!(template);
+    for (list, definition) in IN_TEMPLATE {
+        if let Some(field) = table::fields(definition).iter().find(|field| field.name == list) {
+            add_unknown(&field.of, &template[list], &format!("spec.template.{list}"), minor, &mut unknown);
+        }
+    }
+    unknown
+}
+
+fn add_unknown(of: &Type, value: &Value, path: &str, minor: u32, unknown: &mut Vec<String>) {
+    match (of, value) {
+        (Type::List(of), Value::Array(items)) => {
+            for (index, item) in items.iter().enumerate() {
+                add_unknown(of, item, &format!("{path}[{index}]"), minor, unknown);
+            }
+        }
+        (Type::Of(definition), Value::Object(members)) => {
+            let fields = table::fields(definition);
+            for (name, value) in members.iter().filter(|_| !fields.is_empty()) {
+                let at = format!("{path}.{name}");
+                match fields.iter().find(|field| field.name == name && field.is_in(minor)) {
+                    Some(field) => add_unknown(&field.of, value, &at, minor, unknown),
+                    None => unknown.push(at),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Every fault in `pod` for a server of 1.`minor`. `pod` has the `metadata` and `spec` of a pod, and is at `path`.

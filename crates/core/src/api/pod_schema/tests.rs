@@ -1,5 +1,4 @@
 use super::*;
-use serde_json::json;
 
 /// The faults of a template with the container `a`, which has `fields` besides its image, as `path: message`.
 fn of_container(fields: &str, minor: Option<u32>) -> Vec<String> {
@@ -355,4 +354,36 @@ fn a_pod_is_judged_with_its_metadata_wherever_it_lies() {
         in_pod(&json!({ "spec": { "containers": [{ "name": "a", "image": "a" }] } }), "spec.template", None),
         []
     );
+}
+
+#[test]
+fn each_field_that_a_version_lacks_is_named_with_its_path() {
+    let template = json!({
+        "containers": [{
+            "name": "a", "restartPolicy": "Always", "env": [{ "name": "x", "valeu": "y" }], "nothing": null,
+            "resources": { "limits": { "any": "1" }, "limitz": {} },
+        }],
+        "volumes": [{ "name": "v", "image": { "reference": "r" } }],
+        "env": [{ "name": "e", "of": "" }],
+    });
+    let template: Template = serde_json::from_value(template).unwrap();
+    let never = ["containers[0].env[0].valeu", "containers[0].nothing", "containers[0].resources.limitz", "env[0].of"];
+    let lacking = |more: &[&str]| {
+        let mut lacking: Vec<_> = never.iter().chain(more).map(|field| format!("spec.template.{field}")).collect();
+        lacking.sort();
+        lacking
+    };
+    for (minor, expected) in [
+        (Some(1), lacking(&["containers[0].restartPolicy", "volumes[0].image"])),
+        (Some(27), lacking(&["containers[0].restartPolicy", "volumes[0].image"])),
+        (Some(28), lacking(&["volumes[0].image"])),
+        (Some(NEWEST), lacking(&[])),
+        (Some(NEWEST + 1), Vec::new()),
+        (Some(u32::MAX), Vec::new()),
+        (None, Vec::new()),
+    ] {
+        let mut unknown = unknown_fields(&template, minor);
+        unknown.sort();
+        assert_eq!(unknown, expected, "{minor:?}");
+    }
 }
