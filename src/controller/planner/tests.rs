@@ -197,7 +197,8 @@ fn each_policy_that_is_not_delivered_has_its_reason() {
 fn a_field_that_the_server_does_not_have_keeps_a_policy_out_of_force() {
     let probe = json!({ "exec": { "command": ["ok"] } });
     let container = json!({ "name": "a", "image": "a:1", "startupProbe": probe, "imagePullPolcy": "Always" });
-    let mut office = Office::new(cluster(15, &[]), &[policy("a", json!({ "template": { "containers": [container] } }))]);
+    let mut office =
+        Office::new(cluster(15, &[]), &[policy("a", json!({ "template": { "containers": [container] } }))]);
     office.draw();
     let unknown = "spec.template.containers[0].imagePullPolcy, spec.template.containers[0].startupProbe";
     let message = format!("this server (v1.15.0) does not know {unknown}; it would be dropped");

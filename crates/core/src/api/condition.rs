@@ -1,4 +1,4 @@
-//! Conditions of a policy: their types, the one [`set`], and the table from [`Readiness`] to what `status` says.
+//! Conditions of a policy: their types, and the table from [`Readiness`] to what `status` says.
 //!
 //! Generic tools read them: `kubectl wait`, and Flux and Argo CD by the rules of kstatus. So `Ready` always exists;
 //! `Reconciling` and `Stalled` exist only while they are true, and never both.
@@ -14,13 +14,6 @@ use crate::outside::{beginning, escaped};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
-
-/// The longest message of `Ready`, in bytes. A status has 4 KiB altogether, of which conditions take up to 2.5.
-const MESSAGE_LIMIT: usize = 512;
-/// The longest message of `Progressing`, in bytes: how far the rollout is, and three names of what it waits for.
-const PROGRESS_LIMIT: usize = 320;
-/// The longest message of every other condition, in bytes. `Ready` has the full message.
-const SHORT_MESSAGE_LIMIT: usize = 160;
 
 /// The type of a condition, in the order of `status.conditions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +60,17 @@ impl ConditionType {
             Self::Progressing => "Progressing",
             Self::Reconciling => "Reconciling",
             Self::Stalled => "Stalled",
+        }
+    }
+
+    /// The longest message, in bytes. A status has 4 KiB altogether, of which conditions take up to 2.5.
+    fn longest_message(self) -> usize {
+        match self {
+            Self::Ready => 512,
+            // How far the rollout is, and three names of what it waits for.
+            Self::Progressing => 320,
+            // `Ready` has the full message.
+            _ => 160,
         }
     }
 }
@@ -188,8 +192,8 @@ impl Progress {
 /// `previous`. `progress` is none for a policy that does not bring existing workloads up to date.
 ///
 /// # Guarantees
-/// Pure and in a fixed order. Applied to its own result it changes nothing, so an unchanged status is not written. At
-/// most 2.5 KiB of JSON.
+/// Pure and in a fixed order. `lastTransitionTime` moves only when the status flips. Applied to its own result it changes
+/// nothing, so an unchanged status is not written. At most 2.5 KiB of JSON.
 pub fn conditions(
     outcome: &Readiness,
     progress: Option<&Progress>,
@@ -197,18 +201,21 @@ pub fn conditions(
     generation: i64,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let mut conditions = previous.to_vec();
-    for type_ in ConditionType::ALL {
-        match row(outcome, progress, type_) {
-            Some((status, code, message)) => set(&mut conditions, type_, status, code, message, generation, now),
-            None => remove(&mut conditions, type_),
-        }
-    }
-    let place = |condition: &Condition| ConditionType::ALL.iter().position(|type_| type_.as_str() == condition.type_);
-    conditions.retain(|condition| place(condition).is_some());
-    conditions.sort_by_key(place);
-    conditions.dedup_by(|second, first| second.type_ == first.type_);
-    conditions
+    let condition = |type_: ConditionType| {
+        let (status, code, message) = row(outcome, progress, type_)?;
+        let before = previous.iter().find(|before| before.type_ == type_.as_str());
+        let since = before.filter(|before| before.status == status.as_str()).map(|before| &before.last_transition_time);
+        Some(Condition {
+            type_: type_.as_str().to_owned(),
+            status: status.as_str().to_owned(),
+            reason: code.name().to_owned(),
+            // A message may repeat what users have written, and reaches terminals.
+            message: shortened(escaped(&format!("{code}: {message}")).into_owned(), type_.longest_message()),
+            observed_generation: Some(generation),
+            last_transition_time: since.cloned().unwrap_or_else(|| whole_seconds(now)),
+        })
+    };
+    ConditionType::ALL.into_iter().filter_map(condition).collect()
 }
 
 /// One cell of the table of states: the condition `type_` for `outcome` and `progress`; none if it is absent.
@@ -264,48 +271,6 @@ fn row<'a>(
         | (Readiness::Waiting { code, message }, T::Reconciling) => (True, *code, message),
         _ => return None,
     })
-}
-
-/// Writes one condition. `lastTransitionTime` moves only when the status flips.
-pub fn set(
-    conditions: &mut Vec<Condition>,
-    type_: ConditionType,
-    status: Status,
-    code: Code,
-    message: &str,
-    generation: i64,
-    now: Timestamp,
-) {
-    let old = conditions.iter().position(|old| old.type_ == type_.as_str());
-    let since = old
-        .map(|index| &conditions[index])
-        .filter(|old| old.status == status.as_str())
-        .map(|old| old.last_transition_time.clone());
-    let new = Condition {
-        type_: type_.as_str().to_owned(),
-        status: status.as_str().to_owned(),
-        reason: code.name().to_owned(),
-        // A message may repeat what users have written, and reaches terminals.
-        message: shortened(
-            escaped(&format!("{code}: {message}")).into_owned(),
-            match type_ {
-                ConditionType::Ready => MESSAGE_LIMIT,
-                ConditionType::Progressing => PROGRESS_LIMIT,
-                _ => SHORT_MESSAGE_LIMIT,
-            },
-        ),
-        observed_generation: Some(generation),
-        last_transition_time: since.unwrap_or_else(|| whole_seconds(now)),
-    };
-    match old {
-        Some(index) => conditions[index] = new,
-        None => conditions.push(new),
-    }
-}
-
-/// Removes a condition.
-pub fn remove(conditions: &mut Vec<Condition>, type_: ConditionType) {
-    conditions.retain(|condition| condition.type_ != type_.as_str());
 }
 
 /// `now` in whole seconds, as the API stores times: a lost fraction would look like a change of the status.
@@ -603,9 +568,8 @@ mod tests {
 
     #[test]
     fn a_fraction_of_a_second_is_not_written() {
-        let mut list = Vec::new();
         let now = "2020-02-02T02:02:02.123456789Z".parse().unwrap();
-        set(&mut list, ConditionType::Ready, Status::True, Code::Programmed, "x", 1, now);
+        let list = conditions(&Readiness::Suspended, None, &[], 1, now);
         let json = serde_json::to_value(&list).unwrap();
         assert_eq!(json[0]["lastTransitionTime"], "2020-02-02T02:02:02Z");
         assert_eq!(serde_json::from_value::<Vec<Condition>>(json).unwrap(), list);
