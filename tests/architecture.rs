@@ -250,6 +250,67 @@ fn every_name_becomes_a_part_of_a_url_in_one_file() {
     assert!(faults.is_empty(), "use crate::cluster::api::Api here, which encodes names:\n{}", faults.join("\n"));
 }
 
+/// The file that may read the words of a server.
+const ANSWERS: &str = "cluster/answer.rs";
+
+/// Whether `line` decides by the words of a server. Conditions of policies are our own words.
+fn reads_words(line: &str) -> bool {
+    const TEXTS: &[&str] = &[
+        ".message",
+        ".message()",
+        ".cause()",
+        "status.reason",
+        "error.to_string()",
+        "error).to_string()",
+        "why(&error)",
+    ];
+    const LOOKS: &[&str] = &[
+        ".contains(",
+        ".starts_with(",
+        ".ends_with(",
+        ".strip_prefix(",
+        ".find(",
+        ".split",
+        ".rsplit",
+        " == ",
+        " != ",
+    ];
+    let of_server = |text: &&&str| LOOKS.iter().any(|look| line.contains(&format!("{text}{look}")));
+    TEXTS.iter().any(|text| of_server(&text)) || line.contains("CallError::Refused(")
+}
+
+#[test]
+fn the_words_of_a_server_are_read_in_one_file() {
+    for line in [
+        r#"    if status.message.contains("exceeded quota") {"#,
+        r#"    Err(error) if error.message().starts_with("namespaces ") => {"#,
+        r#"    status.message == "not found""#,
+        r#"    matches!(error, Error::Api(status) if status.reason == "Expired")"#,
+        r#"    Err(error) if error.to_string().contains(revision) => Ok(Seen::Yes),"#,
+        r#"    let names = error.to_string().split("failed calling webhook");"#,
+        r#"    Err(CallError::Refused(status)) if status.code == 404 => Vec::new(),"#,
+    ] {
+        assert!(reads_words(line), "{line}");
+    }
+    for line in [
+        "    Err(error) if error.means() == Meaning::NotFound => Vec::new(),",
+        "    Err(error) if error.repeats(revision) => Ok(Seen::Yes),",
+        "    programmed.reason == Code::RemovedByHand.name()",
+        "    warn!(detail = refused.message(), \"The server refuses\");",
+    ] {
+        assert!(!reads_words(line), "{line}");
+    }
+    let source = source();
+    let mut faults = Vec::new();
+    for file in rust_files(&source) {
+        let path = file.strip_prefix(&source).expect("readable").to_str().expect("readable").to_owned();
+        let text = fs::read_to_string(&file).expect("readable");
+        let lines = code(&text).filter(|(_, line)| path != ANSWERS && reads_words(line));
+        faults.extend(lines.map(|(number, line)| format!("{path}:{number}: {}", line.trim())));
+    }
+    assert!(faults.is_empty(), "ask crate::cluster::answer here, which reads the words:\n{}", faults.join("\n"));
+}
+
 #[test]
 fn no_two_folders_import_each_other() {
     for (source, room, imported) in

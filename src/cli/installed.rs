@@ -4,6 +4,7 @@ use super::live;
 use super::output::place;
 use crate::api::{GROUP, MANAGED_BY, MANAGER};
 use crate::capabilities::{Capabilities, registration};
+use crate::cluster::answer::Meaning;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::lease;
 use crate::cluster::object::Object;
@@ -263,7 +264,7 @@ impl Installed<'_> {
         let parameters = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let objects = match live::list(&live::api(self.client, resource, namespace), parameters).await {
             Ok(objects) => objects,
-            Err(CallError::Refused(status)) if status.code == 404 => Vec::new(),
+            Err(error) if error.means() == Meaning::NotFound => Vec::new(),
             Err(error) => return Err(error).with_context(|| format!("cannot list {}", resource.plural)),
         };
         Ok(objects.into_iter().map(|object| Piece { resource: resource.clone(), object }).collect())

@@ -1,13 +1,14 @@
-//! What an API server says when it rejects a request. What the operator reads in the words of a server is read here, so each
-//! wording has one place. Pure.
+//! What the answer of an API server to a failed request means. Only this file reads the words of a server, so each wording has one
+//! place; all others match on [`Meaning`] or ask [`CallError`]. Pure.
 //!
 //! The HTTP status and the reason of an answer do not tell a missing right, a quota and other admission apart: all are 403. So the
 //! message decides. Its sources are in Kubernetes: `responsewriters/errors.go` (rights), `plugin/pkg/admission` (quota and
 //! Initializers), and the packages `webhook/errors` and `policy/validating` of the apiserver.
 
-use super::client::{chain, said};
+use crate::outside::cut;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
+use kube::runtime::watcher;
 use std::time::Duration;
 
 /// The reason why a call failed.
@@ -27,27 +28,52 @@ pub enum CallError {
     Unsent(String),
 }
 
-/// Why a server does not take an object, although it answers.
+/// What a failed call means: of each error exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
+pub enum Meaning {
+    /// No answer, or not in time. The server may have done what the request asks for.
+    Unanswered,
+    /// The request was not sent: there was no connection, or no path can have one of its names.
+    Unsent,
     /// We lack the right.
     MissingRight,
     /// The namespace would have more than a ResourceQuota allows.
     Quota,
-    /// Other admission: a LimitRange, Pod Security, a policy or a webhook.
+    /// The server does not know yet how much of a ResourceQuota is used.
+    QuotaUnknown,
+    /// Other admission rejects the object: a LimitRange, Pod Security, a policy or a webhook. The last two choose their HTTP status.
     Admission,
-    /// The API's own rules for the object, or the request is one that the server does not serve.
+    /// The API's own rules reject the object, or the request is one that the server does not serve.
     Rules,
+    /// The object does not exist, or the server does not serve its resource.
+    NotFound,
+    /// The object exists already, or is not the one that the request expects.
+    Conflict,
+    /// A `test` of a JSON Patch has failed: the object is not the one that was read.
+    FailedTest,
+    /// The server, or a webhook, has a fault of its own or too much to do.
+    Unwell,
+}
+
+impl Meaning {
+    /// Whether the server will not take the object as it is.
+    pub fn is_rejection(self) -> bool {
+        matches!(self, Self::MissingRight | Self::Quota | Self::Admission | Self::Rules | Self::FailedTest)
+    }
+
+    /// Whether the object of a write that names its version or its UID is gone, or is not the one that was read any more.
+    pub fn is_outdated(self) -> bool {
+        matches!(self, Self::NotFound | Self::Conflict)
+    }
+
+    /// What `error` means, if a call is its cause.
+    pub fn of(error: &anyhow::Error) -> Option<Self> {
+        error.downcast_ref::<CallError>().map(CallError::means)
+    }
 }
 
 /// The beginning of a message that names no cause.
 const REJECTED: &str = "the server rejected our request";
-
-/// Whether `message` is that of a server, or of another webhook, without support for dry runs (apiserver `create.go`,
-/// `webhookerrors`).
-pub fn is_without_dry_run(message: &str) -> bool {
-    ["feature is disabled", "does not support dry run"].iter().any(|words| message.contains(words))
-}
 
 impl CallError {
     /// The answer `status`, which came with that HTTP status and `Retry-After`. Its message gets its causes, if it names none.
@@ -109,9 +135,41 @@ impl CallError {
         details.is_some_and(|details| details.kind == resource && details.name == name)
     }
 
+    /// Whether the object itself is missing. A server that has just started also answers 404 for custom resources whose definition it
+    /// does not know yet. Such an answer names no object.
+    pub fn is_of_missing_object(&self) -> bool {
+        let details = self.status().and_then(|status| status.details.as_ref());
+        self.code() == 404 && details.is_some_and(|details| !details.name.is_empty())
+    }
+
+    /// What the error means.
+    pub fn means(&self) -> Meaning {
+        match self {
+            Self::Away(_) => Meaning::Unanswered,
+            Self::Unconnected(_) | Self::Unsent(_) => Meaning::Unsent,
+            Self::Refused(_) if self.is_failed_test() => Meaning::FailedTest,
+            Self::Refused(status) => match status.code {
+                400 | 403 | 405 | 422 if self.says("status unknown for quota") => Meaning::QuotaUnknown,
+                403 if self.is_missing_right() => Meaning::MissingRight,
+                403 if self.says("exceeded quota") => Meaning::Quota,
+                403 => Meaning::Admission,
+                400..=499 if self.is_denied() => Meaning::Admission,
+                400 | 405 | 422 => Meaning::Rules,
+                404 => Meaning::NotFound,
+                409 => Meaning::Conflict,
+                _ => Meaning::Unwell,
+            },
+        }
+    }
+
+    /// Whether the server forbids the request. For a read that is a missing right, because admission judges writes alone.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == 403
+    }
+
     /// Whether we lack a right, and admission is not the reason: the words of RBAC, `User "x" cannot create resource "y"`, or those of
     /// the plugin Initializers.
-    pub fn is_missing_right(&self) -> bool {
+    fn is_missing_right(&self) -> bool {
         let is_authorization = self.says("\" cannot ") && self.says(" resource \"");
         self.code() == 403 && (is_authorization || self.says("update to uninitialized resource denied"))
     }
@@ -126,14 +184,14 @@ impl CallError {
         self.code() == 403 && self.says("cannot impersonate")
     }
 
-    /// Whether a ResourceQuota has no room.
-    pub fn is_quota_exceeded(&self) -> bool {
-        self.code() == 403 && self.says("exceeded quota")
-    }
-
     /// Whether a webhook or a ValidatingAdmissionPolicy has rejected the object. Each chooses its HTTP status.
     pub fn is_denied(&self) -> bool {
         self.says("denied the request") || self.says("denied request")
+    }
+
+    /// Whether the server, or a webhook of others, does not support dry runs (apiserver `create.go`, `webhookerrors`).
+    pub fn is_without_dry_run(&self) -> bool {
+        self.says("feature is disabled") || self.says("does not support dry run")
     }
 
     /// Whether the server cannot try a request without storing the result, because the feature gate is off. Its words (`create.go`):
@@ -159,7 +217,7 @@ impl CallError {
 
     /// Whether a `test` of a JSON Patch has failed: the object is not the one that was read. Most servers name no cause for that, and
     /// name one for an invalid object.
-    pub fn is_failed_test(&self) -> bool {
+    fn is_failed_test(&self) -> bool {
         let Some(status) = self.status() else { return false };
         let has_cause = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
         let is_untold = self.is_not_applied() && !has_cause;
@@ -179,23 +237,30 @@ impl CallError {
         Some(cause.map_or_else(|| self.to_string(), |cause| cause.message.clone()))
     }
 
-    /// Why the server does not take the object. None without a verdict: no answer, too much to do, or a quota that it does not know yet.
-    pub fn rejection(&self) -> Option<Rejection> {
-        match self.code() {
-            400 | 403 | 405 | 422 if self.says("status unknown for quota") => None,
-            403 if self.is_missing_right() => Some(Rejection::MissingRight),
-            403 if self.is_quota_exceeded() => Some(Rejection::Quota),
-            403 => Some(Rejection::Admission),
-            400..=499 if self.is_denied() => Some(Rejection::Admission),
-            400 | 405 | 422 => Some(Rejection::Rules),
-            _ => None,
-        }
+    /// Whether the server could not call a webhook for which `is_ours` is true: `failed calling webhook "probe.scpol.dev"`, and why
+    /// (apiserver `webhook/errors`).
+    pub fn is_of_uncalled_webhook(&self, is_ours: impl Fn(&str) -> bool) -> bool {
+        let text = self.to_string();
+        let mut names = text.split("failed calling webhook \"").skip(1).filter_map(|rest| rest.split('"').next());
+        names.any(is_ours)
+    }
+
+    /// Whether the server repeats `text`, which is in the message of a registration of ours.
+    pub fn repeats(&self, text: &str) -> bool {
+        self.to_string().contains(text)
     }
 
     /// The server's reason, without the whole object that some versions print before it.
     pub fn cause(&self) -> String {
         let text = self.to_string();
         text.rsplit("validation failure list:").next().unwrap_or_default().trim().to_owned()
+    }
+
+    /// [`Self::cause`], without the words of the server about the object `name` that stand before it.
+    pub fn cause_beside(&self, name: &str) -> String {
+        let why = self.cause();
+        let why = why.strip_prefix("Internal error occurred: ").unwrap_or(&why);
+        why.split_once(&format!("\"{name}\" is forbidden: ")).map_or(why, |(_, why)| why).to_owned()
     }
 }
 
@@ -215,6 +280,70 @@ fn answered(status: &Status) -> String {
         Some(text) => format!("{} ({})", said(text), status.code),
         None => format!("HTTP status {}, without a message: is it an API server?", status.code),
     }
+}
+
+/// Whether the server lacks this resource.
+pub fn is_not_found(error: &watcher::Error) -> bool {
+    answer_to_watch(error).is_some_and(|status| status.code == 404)
+}
+
+/// Whether we lack the right to list or watch.
+pub fn is_refused(error: &watcher::Error) -> bool {
+    answer_to_watch(error).is_some_and(|status| status.code == 403)
+}
+
+/// The answer of the server that made a watch fail, if there was one.
+fn answer_to_watch(error: &watcher::Error) -> Option<&Status> {
+    use watcher::Error as E;
+    match error {
+        E::InitialListFailed(kube::Error::Api(status))
+        | E::WatchStartFailed(kube::Error::Api(status))
+        | E::WatchFailed(kube::Error::Api(status))
+        | E::WatchError(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// The most characters of a message of the server. It may repeat names and values that others have written. More than
+/// [`SHOWN`](crate::outside::SHOWN), because what users need stands at the end: before it are the names of the object, of
+/// an admission policy and of its binding, up to 253 characters each (apiserver, `policy/validating/dispatcher.go`:
+/// "ValidatingAdmissionPolicy '..' with binding '..' denied request: .."). Longer answers repeat a whole value (apimachinery,
+/// `field.Error`).
+const SAID: usize = 1024;
+
+/// A message of the server, or of an error on the way to it, on one line: escaped, and cut. Every such message passes here
+/// before it reaches a log, an event, a condition or a terminal.
+pub fn said(text: &str) -> String {
+    cut(&faults(text), SAID).into_owned()
+}
+
+/// `text` on one line. Servers below 1.16 repeat a whole custom resource before its faults: it is left out.
+fn faults(text: &str) -> String {
+    let object = text.find("Invalid value: map[").zip(text.rfind("validation failure list:"));
+    let told = match object.filter(|(begin, end)| begin < end) {
+        Some((begin, end)) => format!("{}{}", &text[..begin], &text[end..]),
+        None => text.to_owned(),
+    };
+    told.replace('\n', " ")
+}
+
+/// The message of an error and of all its sources, without repetition.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// The reason why a watch failed, in the server's own words if there was an answer.
+pub fn why(error: &watcher::Error) -> String {
+    said(&answer_to_watch(error).map_or_else(|| chain(error), |status| status.message.clone()))
 }
 
 #[cfg(test)]
@@ -265,46 +394,42 @@ mod tests {
             (
                 403,
                 "User \"system:serviceaccount:scpol-system:scpol\" cannot create resource \"pods\" in API group \"\" in the namespace \"shop\"",
-                Some(Rejection::MissingRight),
+                Meaning::MissingRight,
             ),
             (
                 403,
                 "exceeded quota: small, requested: requests.cpu=150m, used: requests.cpu=210m, limited: requests.cpu=260m",
-                Some(Rejection::Quota),
+                Meaning::Quota,
             ),
             // The quota controller has not seen a new quota yet.
-            (403, "status unknown for quota: small, resources: requests.cpu", None),
-            (403, "maximum cpu usage per Container is 100m, but limit is 200m", Some(Rejection::Admission)),
-            (403, "violates PodSecurity \"restricted:latest\": unrestricted capabilities", Some(Rejection::Admission)),
-            (
-                403,
-                "ValidatingAdmissionPolicy 'images' with binding 'images' denied request: no",
-                Some(Rejection::Admission),
-            ),
+            (403, "status unknown for quota: small, resources: requests.cpu", Meaning::QuotaUnknown),
+            (403, "maximum cpu usage per Container is 100m, but limit is 200m", Meaning::Admission),
+            (403, "violates PodSecurity \"restricted:latest\": unrestricted capabilities", Meaning::Admission),
+            (403, "ValidatingAdmissionPolicy 'images' with binding 'images' denied request: no", Meaning::Admission),
             // A policy chooses the reason, Invalid by default, and a webhook the code.
-            (
-                422,
-                "ValidatingAdmissionPolicy 'images' with binding 'images' denied request: no",
-                Some(Rejection::Admission),
-            ),
-            (400, "admission webhook \"a.example.org\" denied the request: no", Some(Rejection::Admission)),
-            (418, "admission webhook \"a.example.org\" denied the request: no", Some(Rejection::Admission)),
+            (422, "ValidatingAdmissionPolicy 'images' with binding 'images' denied request: no", Meaning::Admission),
+            (400, "admission webhook \"a.example.org\" denied the request: no", Meaning::Admission),
+            (418, "admission webhook \"a.example.org\" denied the request: no", Meaning::Admission),
             (
                 422,
                 "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`",
-                Some(Rejection::Rules),
+                Meaning::Rules,
             ),
-            (400, "the server could not understand the request", Some(Rejection::Rules)),
-            (405, "the server does not allow this method on the requested resource", Some(Rejection::Rules)),
-            (404, "not found", None),
-            (409, "the object has been modified", None),
-            (429, "too many requests", None),
-            (500, "etcdserver: request timed out", None),
-            (503, "not ready", None),
+            (400, "the server could not understand the request", Meaning::Rules),
+            // Of a webhook that denies with 409 or 404, no object is gone or changed.
+            (409, "admission webhook \"a.example.org\" denied the request: no", Meaning::Admission),
+            (404, "admission webhook \"a.example.org\" denied the request: no", Meaning::Admission),
+            (405, "the server does not allow this method on the requested resource", Meaning::Rules),
+            (404, "not found", Meaning::NotFound),
+            (409, "the object has been modified", Meaning::Conflict),
+            (429, "too many requests", Meaning::Unwell),
+            (500, "etcdserver: request timed out", Meaning::Unwell),
+            (503, "not ready", Meaning::Unwell),
         ] {
-            assert_eq!(error(code, &format!("{pod}{message}"), &json!([])).rejection(), expected, "{code} {message}");
+            assert_eq!(error(code, &format!("{pod}{message}"), &json!([])).means(), expected, "{code} {message}");
         }
-        assert_eq!(CallError::Away("denied request".into()).rejection(), None);
+        assert_eq!(CallError::Away("denied request".into()).means(), Meaning::Unanswered);
+        assert_eq!(CallError::Unsent("no name".into()).means(), Meaning::Unsent);
     }
 
     #[test]
@@ -320,5 +445,32 @@ mod tests {
         let budget = error(429, "Cannot evict pod", &json!([{ "message": "The disruption budget none needs 3" }]));
         assert_eq!(budget.budget().as_deref(), Some("The disruption budget none needs 3"));
         assert_eq!(error(500, "etcd", &json!([])).budget(), None);
+    }
+
+    #[test]
+    fn a_message_of_the_server_is_escaped_and_cut_and_keeps_the_words_of_what_refuses() {
+        let status = |message: &str| -> Box<Status> {
+            serde_json::from_value(
+                serde_json::json!({ "status": "Failure", "message": message, "reason": "Forbidden", "code": 403 }),
+            )
+            .unwrap()
+        };
+        let ways = |message: &str| {
+            let [one, other] = [status(message), status(message)];
+            let refused = CallError::from(kube::Error::Api(one)).to_string();
+            let watched = why(&watcher::Error::WatchFailed(kube::Error::Api(other)));
+            let away = CallError::from(kube::Error::Service(message.into())).to_string();
+            [refused, watched, away]
+        };
+        let name = "n".repeat(253);
+        let why = "SidecarPolicy `audit` refuses this Pod: SCP0119: the pod sets `hostNetwork: true`";
+        let beginning =
+            format!("pods \"{name}\" is forbidden: ValidatingAdmissionPolicy '{name}' with binding '{name}'");
+        for told in ways(&format!("{beginning} denied request: {why}")) {
+            assert!(told.contains(why), "{told}");
+        }
+        for told in ways(&format!("a\u{1b}[2J\nb{}", "x".repeat(100_000))) {
+            assert!(told.contains("a\\u{1b}[2J bx") && told.chars().count() < SAID + 100, "{told}");
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! The client of the API server: its limits, and the layers that every request passes.
 
-pub use super::answer::CallError;
+pub use super::answer::{CallError, chain, is_not_found, is_refused, said, why};
 use super::api::{Api, is_sound};
 use super::fitting::{Fitting, PAGE};
 use super::object::Object;
 use super::proxy;
 use crate::metrics::Metrics;
-use crate::outside::{cut, shown};
+use crate::outside::shown;
 use crate::timing::{self, ANSWER_LIMIT, CALL_LIMIT};
 use anyhow::{Result, anyhow};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -22,12 +22,11 @@ use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{AuthError, Body, ClientBuilder, ConfigExt, DynBody};
 use kube::config::AuthInfo;
-use kube::core::Status;
 use kube::runtime::watcher;
 use kube::{Client, Config};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tower::util::BoxService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
@@ -399,102 +398,6 @@ impl Progress {
     }
 }
 
-/// Whether the server lacks this resource.
-pub fn is_not_found(error: &watcher::Error) -> bool {
-    answer(error).is_some_and(|status| status.code == 404)
-}
-
-/// Whether we lack the right to list or watch.
-pub fn is_refused(error: &watcher::Error) -> bool {
-    answer(error).is_some_and(|status| status.code == 403)
-}
-
-/// The refusals of a watch. A watch that goes on after one shows no event until an object changes, and kube does not list
-/// again. So only the time between refusals tells that they have ended.
-#[derive(Default)]
-pub struct Refusals {
-    /// The first and the last one without a longer pause between two.
-    streak: Option<(Instant, Instant)>,
-    /// The last failure of another kind, which tells nothing of rights.
-    failed: Option<Instant>,
-}
-
-impl Refusals {
-    /// Records a refusal. Returns whether a right is missing: an API server that has just started refuses for up to `limit`,
-    /// because it has not read its roles.
-    pub fn note(&mut self, now: Instant, limit: Duration) -> bool {
-        let lasting = self.streak.filter(|(_, last)| now.saturating_duration_since(*last) <= limit);
-        let since = lasting.map_or(now, |(since, _)| since);
-        self.streak = Some((since, now));
-        now.duration_since(since) >= limit
-    }
-
-    /// Records a failure that is no refusal, such as that of a server that is away.
-    pub fn note_failure(&mut self, now: Instant) {
-        self.failed = Some(now);
-    }
-
-    /// Whether the last failure is longer ago than `limit` and a call. A watch that is still refused tries again sooner.
-    pub fn have_ended(&self, now: Instant, limit: Duration) -> bool {
-        let last = self.streak.map(|(_, last)| self.failed.map_or(last, |failed| last.max(failed)));
-        last.is_none_or(|last| now.saturating_duration_since(last) > limit + CALL_LIMIT)
-    }
-}
-
-/// The answer of the server that made a watch fail, if there was one.
-fn answer(error: &watcher::Error) -> Option<&Status> {
-    use watcher::Error as E;
-    match error {
-        E::InitialListFailed(kube::Error::Api(status))
-        | E::WatchStartFailed(kube::Error::Api(status))
-        | E::WatchFailed(kube::Error::Api(status))
-        | E::WatchError(status) => Some(status),
-        _ => None,
-    }
-}
-
-/// The most characters of a message of the server. It may repeat names and values that others have written. More than
-/// [`SHOWN`](crate::outside::SHOWN), because what users need stands at the end: before it are the names of the object, of
-/// an admission policy and of its binding, up to 253 characters each (apiserver, `policy/validating/dispatcher.go`:
-/// "ValidatingAdmissionPolicy '..' with binding '..' denied request: .."). Longer answers repeat a whole value (apimachinery,
-/// `field.Error`).
-const SAID: usize = 1024;
-
-/// A message of the server, or of an error on the way to it, on one line: escaped, and cut. Every such message passes here
-/// before it reaches a log, an event, a condition or a terminal.
-pub fn said(text: &str) -> String {
-    cut(&faults(text), SAID).into_owned()
-}
-
-/// `text` on one line. Servers below 1.16 repeat a whole custom resource before its faults: it is left out.
-fn faults(text: &str) -> String {
-    let object = text.find("Invalid value: map[").zip(text.rfind("validation failure list:"));
-    let told = match object.filter(|(begin, end)| begin < end) {
-        Some((begin, end)) => format!("{}{}", &text[..begin], &text[end..]),
-        None => text.to_owned(),
-    };
-    told.replace('\n', " ")
-}
-
-/// The message of an error and of all its sources, without repetition.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let message = error.to_string();
-        if !text.contains(&message) {
-            text = format!("{text}: {message}");
-        }
-        source = error.source();
-    }
-    text
-}
-
-/// The reason why a watch failed, in the server's own words if there was an answer.
-pub fn why(error: &watcher::Error) -> String {
-    said(&answer(error).map_or_else(|| chain(error), |status| status.message.clone()))
-}
-
 /// Waits for `call`, at most [`CALL_LIMIT`] or the limit of [`limit_requests`].
 ///
 /// # Errors
@@ -525,23 +428,6 @@ mod tests {
     }
 
     #[test]
-    fn a_right_is_missing_once_a_watch_is_refused_again_and_again() {
-        let (mut refusals, begin, limit) = (Refusals::default(), Instant::now(), Duration::from_secs(10));
-        let at = |second| begin + Duration::from_secs(second);
-        let mut note = |second| refusals.note(at(second), limit);
-        assert_eq!([0, 3, 6, 9].map(&mut note), [false; 4], "the server has just started");
-        assert_eq!([12, 15].map(&mut note), [true; 2]);
-        assert_eq!([60, 63].map(&mut note), [false; 2], "it was allowed in between");
-        assert!(note(70));
-        let ended = |refusals: &Refusals, second| refusals.have_ended(at(second), limit);
-        assert_eq!([71, 90, 91].map(|second| ended(&refusals, second)), [false, false, true]);
-        // A server that is away tells nothing of rights, and begins no streak.
-        refusals.note_failure(at(85));
-        assert_eq!([91, 105, 106].map(|second| ended(&refusals, second)), [false, false, true]);
-        assert!(!refusals.note(at(86), limit));
-    }
-
-    #[test]
     fn pauses_grow_while_lists_fail_and_begin_anew_once_something_is_read() {
         use watcher::Event::{Apply, Init, InitDone};
         let failed = || Err(watcher::Error::NoResourceVersion);
@@ -555,33 +441,6 @@ mod tests {
         for read in [InitDone, Apply(())] {
             assert_eq!(after(Ok(read)), None);
             assert!((100..=200).contains(&after(failed()).expect("a pause")));
-        }
-    }
-
-    #[test]
-    fn a_message_of_the_server_is_escaped_and_cut_and_keeps_the_words_of_what_refuses() {
-        let status = |message: &str| -> Box<Status> {
-            serde_json::from_value(
-                serde_json::json!({ "status": "Failure", "message": message, "reason": "Forbidden", "code": 403 }),
-            )
-            .unwrap()
-        };
-        let ways = |message: &str| {
-            let [one, other] = [status(message), status(message)];
-            let refused = CallError::from(kube::Error::Api(one)).to_string();
-            let watched = why(&watcher::Error::WatchFailed(kube::Error::Api(other)));
-            let away = CallError::from(kube::Error::Service(message.into())).to_string();
-            [refused, watched, away]
-        };
-        let name = "n".repeat(253);
-        let why = "SidecarPolicy `audit` refuses this Pod: SCP0119: the pod sets `hostNetwork: true`";
-        let beginning =
-            format!("pods \"{name}\" is forbidden: ValidatingAdmissionPolicy '{name}' with binding '{name}'");
-        for told in ways(&format!("{beginning} denied request: {why}")) {
-            assert!(told.contains(why), "{told}");
-        }
-        for told in ways(&format!("a\u{1b}[2J\nb{}", "x".repeat(100_000))) {
-            assert!(told.contains("a\\u{1b}[2J bx") && told.chars().count() < SAID + 100, "{told}");
         }
     }
 }

@@ -74,8 +74,7 @@ async fn read(found: &mut Capabilities, client: &Client, group_version: &str) ->
     };
     let listed = match listed {
         Ok(listed) => listed,
-        Err(CallError::Refused(status)) if status.code == 404 => return Ok(()),
-        Err(CallError::Refused(status)) if status.code == 503 && !is_of_server(group) => return Ok(()),
+        Err(error) if error.code() == 404 || error.code() == 503 && !is_of_server(group) => return Ok(()),
         Err(error) => return Err(error),
     };
     for resource in listed.resources.into_iter().filter(|resource| !resource.name.contains('/')) {
@@ -101,7 +100,7 @@ async fn kubelets_have_native_sidecars(client: &Client) -> Result<bool, CallErro
             Ok(Some(page)) if page.iter().all(is_young) => {}
             Ok(None) => return Ok(true),
             Ok(Some(_)) => return Ok(false),
-            Err(error) if error.code() == 403 => return Ok(false),
+            Err(error) if error.is_forbidden() => return Ok(false),
             Err(error) => return Err(error),
         }
     }

@@ -17,5 +17,6 @@ pub mod pages;
 pub mod policies;
 pub mod proxy;
 pub mod revisions;
+pub mod rights;
 mod room;
 pub mod servers;

@@ -1,10 +1,11 @@
 //! The stored policies, parsed once per change and shared by all readers.
 
 use super::api::Api;
-use super::client::{self, Refusals, why};
+use super::client::{self, why};
 use super::mirror::Mirror;
 use super::object::Object;
 use super::revisions::{self, Knowledge, Revisions};
+use super::rights::Refusals;
 use super::room::{Measured, Room};
 use crate::api::code::Code;
 use crate::api::condition::condition_in;

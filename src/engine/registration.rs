@@ -8,13 +8,13 @@ use super::{EngineName, Unavailable, revision_of};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::capabilities::{Capabilities, registration as resources};
-use crate::cluster::answer;
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
+use crate::cluster::rights::{Right, may};
 use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, PROBE_REFUSE_IGNORING, PROBE_UNSEEN, refusal_of, shared_name};
 use crate::timing::{self, Waited};
 use crate::workload::Kind;
-use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::core::ApiResource;
@@ -67,7 +67,7 @@ pub fn is_as(stored: &Value, wanted: &Value) -> bool {
 /// # Errors
 /// If an object of that name exists that is not ours, or the server rejects the write.
 pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> Result<Value, Unavailable> {
-    write(client, resource, wanted, &PostParams::default()).await
+    write(client, resource, wanted, &PostParams::default()).await.map_err(|why| why.reason(resource, name_of(wanted)))
 }
 
 /// Asks the server by dry runs whether it accepts `objects`, which an engine rendered for `registrar`. A server or a webhook
@@ -79,20 +79,55 @@ pub async fn rehearse(registrar: &Registrar, objects: &[Value]) -> Result<(), Un
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for object in objects {
         let Some(resource) = registrar.resource_of(object) else { continue };
-        match write(&registrar.client, &resource, object, &dry_run).await {
+        let why = match write(&registrar.client, &resource, object, &dry_run).await {
             // The write itself reports this: another set of policies does not change it.
-            Err(reason) if reason.code == Code::NameTaken => {}
-            Err(reason) if reason.code == Code::ServerAway => {
-                // Another webhook may time out for this object alone. A GET shows whether the server answers.
-                let api = Api::<DynamicObject>::all_with(registrar.client.clone(), &resource);
-                call(api.get_opt(name_of(object))).await?;
-                return Err(refusal(&resource, name_of(object), &reason.message));
-            }
-            Err(reason) if answer::is_without_dry_run(&reason.message) => {}
-            answer => drop(answer?),
+            Ok(_) | Err(NotWritten::NameTaken) => continue,
+            Err(NotWritten::Refused(error)) if error.is_without_dry_run() => continue,
+            Err(why) => why.reason(&resource, name_of(object)),
+        };
+        if why.code != Code::ServerAway {
+            return Err(why);
         }
+        // Another webhook may time out for this object alone. A GET shows whether the server answers.
+        let api = Api::<DynamicObject>::all_with(registrar.client.clone(), &resource);
+        call(api.get_opt(name_of(object))).await?;
+        return Err(refusal(&resource, name_of(object), &why.message));
     }
     Ok(())
+}
+
+/// Why a registration is not written.
+enum NotWritten {
+    /// An object of its name exists that is not ours.
+    NameTaken,
+    /// The server does not say what is stored.
+    Unread(CallError),
+    /// The write failed.
+    Refused(CallError),
+}
+
+impl NotWritten {
+    /// The reason why a policy is not in force without the object `name` of `resource`.
+    fn reason(self, resource: &ApiResource, name: &str) -> Unavailable {
+        match self {
+            Self::NameTaken => {
+                let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
+                Unavailable::new(Code::NameTaken, message)
+            }
+            Self::Unread(error) => error.into(),
+            // The server validates expressions when they are written.
+            Self::Refused(error)
+                if matches!(error.code(), 400 | 413 | 422) && resource.kind.contains("AdmissionPolicy") =>
+            {
+                let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
+                Unavailable::new(Code::NotExpressible, message)
+            }
+            Self::Refused(error) => match error.means() {
+                Meaning::Unanswered | Meaning::Unsent | Meaning::MissingRight => error.into(),
+                _ => refusal(resource, name, &error.to_string()),
+            },
+        }
+    }
 }
 
 async fn write(
@@ -100,7 +135,7 @@ async fn write(
     resource: &ApiResource,
     wanted: &Value,
     parameters: &PostParams,
-) -> Result<Value, Unavailable> {
+) -> Result<Value, NotWritten> {
     let mut object: DynamicObject = serde_json::from_value(wanted.clone()).expect("a registration is an object");
     let name = object.metadata.name.clone().unwrap_or_default();
     let api = Api::<DynamicObject>::all_with(client.clone(), resource);
@@ -108,28 +143,19 @@ async fn write(
     loop {
         tries += 1;
         object.metadata.resource_version = None;
-        let written = match call(api.get_opt(&name)).await? {
+        let written = match call(api.get_opt(&name)).await.map_err(NotWritten::Unread)? {
             None => call(api.create(parameters, &object)).await,
             Some(stored) if is_ours(&stored.metadata) => {
                 object.metadata.resource_version = stored.metadata.resource_version;
                 call(api.replace(&name, parameters, &object)).await
             }
-            Some(_) => {
-                let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
-                return Err(Unavailable::new(Code::NameTaken, message));
-            }
+            Some(_) => return Err(NotWritten::NameTaken),
         };
         return match written {
             Ok(written) => Ok(value(&written)),
             // The object was deleted or changed in the meantime: read it again.
-            Err(error) if matches!(error.code(), 404 | 409) && tries < TRIES => continue,
-            // The server validates expressions when they are written.
-            Err(error) if matches!(error.code(), 400 | 413 | 422) && resource.kind.contains("AdmissionPolicy") => {
-                let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
-                Err(Unavailable::new(Code::NotExpressible, message))
-            }
-            Err(error) if error.code() == 0 || error.is_missing_right() => Err(error.into()),
-            Err(error) => Err(refusal(resource, &name, &error.to_string())),
+            Err(error) if error.means().is_outdated() && tries < TRIES => continue,
+            Err(error) => Err(NotWritten::Refused(error)),
         };
     }
 }
@@ -155,40 +181,19 @@ pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Resu
     }
     stored.metadata.annotations.get_or_insert_default().insert(REMOVING.into(), "true".into());
     match call(api.replace(name, &PostParams::default(), &stored)).await {
-        Err(error) if error.code() == 404 => return Ok(()),
+        Err(error) if error.means() == Meaning::NotFound => return Ok(()),
         answer => drop(answer?),
     }
     let same = Preconditions { uid: stored.metadata.uid, resource_version: None };
     let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
     match call(api.delete(name, &parameters)).await {
-        Err(error) if error.code() == 404 || error.code() == 409 => Ok(()),
+        Err(error) if error.means().is_outdated() => Ok(()),
         Err(error) => Err(error),
         Ok(_) => {
             info!(kind = resource.kind, name, "Unregistered");
             Ok(())
         }
     }
-}
-
-/// Asks the server whether we may do `verb` to `resource` of `group`: in `namespace`, or in all namespaces; to the object `name`,
-/// or to all objects.
-///
-/// # Errors
-/// If the server does not answer.
-pub async fn may(
-    client: &Client,
-    verb: &str,
-    group: &str,
-    resource: &str,
-    namespace: Option<&str>,
-    name: Option<&str>,
-) -> Result<bool, CallError> {
-    let attributes =
-        json!({ "verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": name });
-    let question = json!({ "spec": { "resourceAttributes": attributes } });
-    let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
-    let answer = call(Api::all(client.clone()).create(&PostParams::default(), &question)).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 /// The rights on a registration: on all of its resource, and on its own name.
@@ -201,26 +206,26 @@ const WRITING: [&str; 2] = ["update", "delete"];
 /// If the server does not answer.
 pub async fn may_deliver(registrar: &Registrar, engine: EngineName) -> Result<bool, CallError> {
     let Registrar { client, namespace, kind, .. } = registrar;
+    let registered = |verb: &str, resource| Right::everywhere(verb, resources::GROUP, resource);
+    let completed = |verb: &str| Right::everywhere(verb, &kind.group, &kind.resource);
     // Roles name the registrations that are shared by policies, because those have fixed names.
-    let shared = (!engine.engine().is_per_policy()).then(|| shared_name(kind));
+    let written = |verb: &str, resource| match engine.engine().is_per_policy() {
+        true => registered(verb, resource),
+        false => registered(verb, resource).named(shared_name(kind)),
+    };
+    let mut needed = Vec::new();
     for resource in engine.registers() {
-        for verb in READING {
-            if !may(client, verb, resources::GROUP, resource, None, None).await? {
-                return Ok(false);
-            }
-        }
-        for verb in WRITING {
-            if !may(client, verb, resources::GROUP, resource, None, shared.as_deref()).await? {
-                return Ok(false);
-            }
-        }
+        needed.extend(READING.map(|verb| registered(verb, resource)));
+        needed.extend(WRITING.map(|verb| written(verb, resource)));
     }
-    for verb in engine.engine().verbs() {
-        if !may(client, verb, &kind.group, &kind.resource, None, None).await? {
+    needed.extend(engine.engine().verbs().iter().map(|verb| completed(verb)));
+    needed.push(completed("create").within(namespace));
+    for right in &needed {
+        if !may(client, right).await? {
             return Ok(false);
         }
     }
-    may(client, "create", &kind.group, &kind.resource, Some(namespace.as_str()), None).await
+    Ok(true)
 }
 
 fn value(object: &DynamicObject) -> Value {
@@ -413,7 +418,7 @@ async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> R
     let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
     let listed = match call(api.list(&ours)).await {
         // Without the right to list, we made none, or made them when we had the right.
-        Err(error) if error.code() == 403 => return Ok(false),
+        Err(error) if error.is_forbidden() => return Ok(false),
         listed => listed?,
     };
     for stored in listed {
@@ -573,12 +578,9 @@ async fn verified(
     Ok(None)
 }
 
-/// Whether the API server rejected a request because a webhook of ours did not answer: `failed calling webhook
-/// "probe.scpol.dev"`, and why (apiserver `webhook/errors`).
+/// Whether the API server rejected a request because a webhook of ours did not answer.
 pub fn is_unanswered(error: &CallError) -> bool {
-    let text = error.to_string();
-    let names = text.split("failed calling webhook \"").skip(1).filter_map(|rest| rest.split('"').next());
-    names.into_iter().any(|name| name.ends_with(".scpol.dev"))
+    error.is_of_uncalled_webhook(|name| name.ends_with(".scpol.dev"))
 }
 
 /// The API server cannot reach the webhook; `why` in its own words.
@@ -628,9 +630,7 @@ async fn probe(
         }
         // This error contains the URL, and so the revision: it proves nothing.
         Err(error) if engine.engine().is_unanswered(&error) => Ok(Seen::NotYet(Some(error.to_string()))),
-        Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) && !is_unanswered(&error) => {
-            Ok(Seen::Yes)
-        }
+        Err(error) if shows == Shows::Refuses && error.repeats(revision) && !is_unanswered(&error) => Ok(Seen::Yes),
         Err(error) => trial::refused(&error, &resource, namespace).map(Seen::CannotTell),
     }
 }

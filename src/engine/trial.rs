@@ -3,6 +3,7 @@
 use super::Unavailable;
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::path;
 use crate::cluster::client::{CallError, call};
 use crate::inject::{self, Template};
@@ -245,9 +246,9 @@ fn add_volumes(workload: &mut Workload, template: &Template) {
 /// # Errors
 /// Why no trial is possible: the server does not answer, a right is missing, or the server lacks dry runs.
 pub fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Result<String, Unavailable> {
-    match error.code() {
-        0 => Err(Unavailable::new(Code::ServerAway, error.to_string())),
-        _ if error.is_missing_right() => Err(Unavailable::new(
+    match error.means() {
+        Meaning::Unanswered | Meaning::Unsent => Err(Unavailable::new(Code::ServerAway, error.to_string())),
+        Meaning::MissingRight => Err(Unavailable::new(
             Code::MissingRight,
             format!(
                 "the operator may not `create` {} in its namespace `{namespace}`, which it tries without storing; apply the shipped RBAC",
@@ -261,9 +262,7 @@ pub fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Re
             ),
         )),
         _ => {
-            let why = error.cause();
-            let why = why.strip_prefix("Internal error occurred: ").unwrap_or(&why);
-            let why = why.split_once(&format!("\"{NAME}\" is forbidden: ")).map_or(why, |(_, why)| why);
+            let why = error.cause_beside(NAME);
             Ok(format!("not proven: a {} in `{namespace}`, a trial, was refused: {why}", resource.kind))
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::PodUpdate;
-use crate::cluster::answer::{self, CallError, Rejection};
+use crate::cluster::answer::{CallError, Meaning};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
@@ -158,18 +158,23 @@ impl At<'_> {
             Some(resize) => (self.send_resize(resize).await, "/resize"),
             None => (self.send(patch.clone()).await, ""),
         };
-        let is_unserved = |error: &CallError| error.code() == 404 && !is_about(error, self.workload);
+        let is_unserved = |error: &CallError| error.means() == Meaning::NotFound && !is_about(error, self.workload);
         if resize.is_some() && answer.as_ref().is_err_and(is_unserved) {
             return Ok(Attempt::Unserved);
         }
         let is_stale = |error: &CallError| is_stale(error, self.workload);
-        let rejection = answer.as_ref().err().filter(|error| !is_stale(error)).and_then(CallError::rejection);
+        let rejection = answer
+            .as_ref()
+            .err()
+            .filter(|error| !is_stale(error))
+            .map(CallError::means)
+            .filter(|means| means.is_rejection());
         let answer = match (rejection, self.written(answer, subresource)) {
             (None, Ok(Answer::Done(Done::Patched(version)))) if resize.is_some() => {
                 return Ok(Attempt::Resized(version));
             }
             // The old pod counts until it is gone. So a pod with the new content needs just as much as a pod that grows to it.
-            (Some(Rejection::Quota), Err(message)) => Ok(self.left(Code::QuotaExceeded, message)),
+            (Some(Meaning::Quota), Err(message)) => Ok(self.left(Code::QuotaExceeded, message)),
             (Some(rejection), Err(why)) => {
                 let replacement = refit::replacement(self.workload, &patch, resize.as_ref());
                 match self.try_create(&replacement, resize.is_some(), rejection).await {
@@ -190,29 +195,30 @@ impl At<'_> {
     ///
     /// # Errors
     /// What to do instead of an eviction.
-    async fn try_create(&self, replacement: &Value, is_resize: bool, rejection: Rejection) -> Result<(), Answer> {
+    async fn try_create(&self, replacement: &Value, is_resize: bool, rejection: Meaning) -> Result<(), Answer> {
         let (client, namespace) = (&self.operator.client, &self.planned.object.namespace);
         let tried = trial::create(client, self.resource, namespace, replacement, Strictness::Lenient).await;
         let Err(error) = tried else { return Ok(()) };
         let left = |code: Code| Err(self.left(code, format!("a new pod would be refused, too: {error}")));
-        match error.rejection() {
-            Some(_) if answer::is_without_dry_run(&error.to_string()) && rejection == Rejection::Rules => Ok(()),
-            Some(_) if answer::is_without_dry_run(&error.to_string()) => {
+        let is_by_rules = matches!(rejection, Meaning::Rules | Meaning::FailedTest);
+        match error.means() {
+            means if means.is_rejection() && error.is_without_dry_run() && is_by_rules => Ok(()),
+            means if means.is_rejection() && error.is_without_dry_run() => {
                 let message = "without dry runs it is unknown whether a new pod would be accepted";
                 Err(self.left(Code::AdmissionDenied, message.to_owned()))
             }
             // The rules for a running pod say nothing of a new one. Other admission may judge both alike.
-            Some(Rejection::MissingRight) if rejection == Rejection::Rules => Ok(()),
-            Some(Rejection::MissingRight) => {
+            Meaning::MissingRight if is_by_rules => Ok(()),
+            Meaning::MissingRight => {
                 let message = "without the right to create pods it is unknown whether a new pod would be accepted";
                 Err(self.left(Code::AdmissionDenied, message.to_owned()))
             }
             // A quota is asked last, and the tried pod is one more than its controller keeps.
-            Some(Rejection::Quota) if !is_resize => Ok(()),
-            Some(Rejection::Quota) => left(Code::QuotaExceeded),
-            Some(Rejection::Admission) => left(Code::AdmissionDenied),
-            Some(Rejection::Rules) => left(Code::ResultInvalid),
-            None => Err(Answer::Failed(format!("cannot try the create of a pod: {error}"))),
+            Meaning::Quota if !is_resize => Ok(()),
+            Meaning::Quota => left(Code::QuotaExceeded),
+            Meaning::Admission => left(Code::AdmissionDenied),
+            Meaning::Rules | Meaning::FailedTest => left(Code::ResultInvalid),
+            _ => Err(Answer::Failed(format!("cannot try the create of a pod: {error}"))),
         }
     }
 
@@ -281,7 +287,7 @@ pub async fn evict(api: &Api<Object>, pod: &Workload, version: u64, minor: Optio
     let parameters = PostParams::default();
     match call(api.create_subresource::<_, Value>("eviction", pod.name(), &parameters, &eviction)).await {
         Ok(_) => Ok(Answer::Done(Done::Evicted)),
-        Err(error) if error.code() == 404 => Ok(Answer::NotNeeded(None)),
+        Err(error) if error.means() == Meaning::NotFound => Ok(Answer::NotNeeded(None)),
         Err(error) if is_stale(&error, pod) => Ok(Answer::Changed(version)),
         Err(error) => match error.budget() {
             Some(words) => Ok(Answer::Blocked(words)),
@@ -293,7 +299,11 @@ pub async fn evict(api: &Api<Object>, pod: &Workload, version: u64, minor: Optio
 /// Whether the guard of a write to `workload` does not hold any more. A 409 can have another reason: the plugin for quotas could not
 /// update a ResourceQuota, or a webhook denies with that code.
 fn is_stale(error: &CallError, workload: &Workload) -> bool {
-    error.is_failed_test() || error.code() == 409 && !error.is_denied() && is_about(error, workload)
+    match error.means() {
+        Meaning::FailedTest => true,
+        Meaning::Conflict => is_about(error, workload),
+        _ => false,
+    }
 }
 
 fn is_about(error: &CallError, workload: &Workload) -> bool {
@@ -306,11 +316,11 @@ fn is_about(error: &CallError, workload: &Workload) -> bool {
 /// The message, if the server rejects the request itself.
 pub fn refused(error: &CallError, verb: &str, resource: &str) -> Result<Answer, String> {
     let message = format!("cannot {verb} {resource}: {error}");
-    match error.rejection() {
-        _ if error.code() == 404 => Ok(Answer::NotNeeded(None)),
-        Some(Rejection::MissingRight) => Ok(Answer::Refused(message)),
-        Some(Rejection::Quota | Rejection::Admission | Rejection::Rules) => Err(message),
-        None => Ok(Answer::Failed(message)),
+    match error.means() {
+        Meaning::NotFound => Ok(Answer::NotNeeded(None)),
+        Meaning::MissingRight => Ok(Answer::Refused(message)),
+        means if means.is_rejection() => Err(message),
+        _ => Ok(Answer::Failed(message)),
     }
 }
 
@@ -336,7 +346,7 @@ mod tests {
             let details = json!({ "kind": kind, "name": name });
             let status = json!({ "status": "Failure", "code": 409, "message": message, "details": details });
             let status: Status = serde_json::from_value(status).expect("a status");
-            let error = CallError::Refused(Box::new(status));
+            let error = CallError::answer(status, 409, None);
             assert_eq!(is_stale(&error, &pod), is_changed, "{kind} {message}");
             // What is no rejection is tried again, and left after the deadline.
             let means = refused(&error, "patch", "pods/resize");

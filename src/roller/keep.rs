@@ -1,6 +1,7 @@
 //! Writes the revisions of policies. What is stored is read in one place, the [snapshot](crate::cluster::policies::Snapshot).
 
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
@@ -92,7 +93,7 @@ impl Keeper {
                 Ok(kept(&stored))
             }
             // Another leader was faster, or the name is taken.
-            Err(error) if error.code() == 409 => self.clear(&name, foreign).await,
+            Err(error) if error.means() == Meaning::Conflict => self.clear(&name, foreign).await,
             Err(error) => Err(error),
         }
     }
@@ -138,7 +139,7 @@ impl Keeper {
         let (api, parameters) = (self.api::<Object>(), PatchParams::default());
         match call(api.patch(&stored.name, &parameters, &Patch::Merge(patch))).await {
             Ok(stored) => Ok(kept(&stored)),
-            Err(error) if matches!(error.code(), 404 | 409) => Ok(None),
+            Err(error) if error.means().is_outdated() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -151,7 +152,7 @@ impl Keeper {
         let same = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
         match call(self.api::<DynamicObject>().delete(name, &parameters)).await {
-            Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
+            Err(error) if !error.means().is_outdated() => Err(error),
             _ => Ok(()),
         }
     }

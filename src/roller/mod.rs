@@ -28,7 +28,7 @@ use crate::board::{Board, InForce, State};
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::policies::Snapshot;
 use crate::cluster::revisions::Knowledge;
-use crate::engine::registration::may;
+use crate::cluster::rights::{Right, may};
 use crate::policy::{Policy, Site, checks};
 use crate::rollout::limit::Evictions;
 use crate::rollout::record::MINUTE;
@@ -300,7 +300,8 @@ impl Roller<'_> {
             let namespace = &operator.site().operator_namespace;
             let mut may_keep = true;
             for verb in ["list", "watch"] {
-                let answer = may(&operator.client, verb, "apps", "controllerrevisions", Some(namespace), None).await;
+                let right = Right::everywhere(verb, "apps", "controllerrevisions").within(namespace);
+                let answer = may(&operator.client, &right).await;
                 // Without an answer, the attempt will tell.
                 may_keep &= answer.unwrap_or(true);
             }

@@ -5,10 +5,11 @@
 
 use crate::api::condition::condition_in;
 use crate::cluster::api::Api;
-use crate::cluster::client::{self, Refusals, why};
+use crate::cluster::client::{self, why};
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
 use crate::cluster::policies::Snapshot;
+use crate::cluster::rights::Refusals;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
 use crate::refit::MAKERS;

@@ -9,6 +9,7 @@
 
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
+use crate::cluster::rights::may_other;
 use crate::survival::lock;
 use crate::timing;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -113,10 +114,7 @@ impl Scrapers {
             return Ok(Verdict::Unauthenticated);
         };
         let access = SubjectAccessReview { spec: question(user), ..SubjectAccessReview::default() };
-        let access =
-            call(Api::<SubjectAccessReview>::all(self.client.clone()).create(&PostParams::default(), &access)).await?;
-        let is_allowed = access.status.is_some_and(|status| status.allowed);
-        Ok(if is_allowed { Verdict::Granted } else { Verdict::Forbidden })
+        Ok(if may_other(&self.client, &access).await? { Verdict::Granted } else { Verdict::Forbidden })
     }
 }
 

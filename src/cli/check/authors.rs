@@ -8,12 +8,11 @@ use crate::capabilities::registration;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
+use crate::cluster::rights::may_other;
 use crate::outside::shown;
 use crate::review::author::{Author, NAME, Question, Side, record};
 use futures::{StreamExt, stream};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Client;
-use kube::api::PostParams;
 
 /// The number of policies that are looked at at the same time.
 const AT_ONCE: usize = 8;
@@ -78,7 +77,5 @@ async fn may(client: &Client, question: &Question, author: &Author) -> Result<bo
     if !question.namespace().is_empty() && !is_dns_label(question.namespace()) {
         return Ok(false);
     }
-    let api = Api::<SubjectAccessReview>::all(client.clone());
-    let answer = call(api.create(&PostParams::default(), &question.review(author))).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
+    may_other(client, &question.review(author)).await
 }

@@ -7,17 +7,14 @@ use crate::api::code::Code;
 use crate::capabilities::registration;
 use crate::cli::installed::{OPERATOR, Piece};
 use crate::cli::output::counted;
-use crate::cluster::api::Api;
-use crate::cluster::client::{CallError, call};
+use crate::cluster::rights::{self, Right};
 use crate::engine::{self, Engine};
 use crate::naming::shared_name;
 use crate::workload::Kind;
 use anyhow::{Context, Result};
-use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Client;
-use kube::api::PostParams;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -26,46 +23,6 @@ const SHIPPED: [&str; 2] =
     [include_str!("../../../config/rbac/cluster_role.yaml"), include_str!("../../../config/rbac/role.yaml")];
 /// The rights for `--reports`.
 const REPORTS: [&str; 1] = [include_str!("../../../config/rbac/reports/cluster_role.yaml")];
-/// The number of questions at the same time.
-const AT_ONCE: usize = 8;
-
-/// One verb on one resource.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Right {
-    /// None for all namespaces, and for resources without a namespace.
-    namespace: Option<String>,
-    group: String,
-    /// With the subresource after a slash.
-    resource: String,
-    /// None for every object.
-    name: Option<String>,
-    verb: String,
-}
-
-impl Right {
-    fn everywhere(verb: &str, group: &str, resource: &str) -> Self {
-        let (verb, group, resource) = (verb.to_owned(), group.to_owned(), resource.to_owned());
-        Self { namespace: None, group, resource, name: None, verb }
-    }
-
-    fn attributes(&self) -> Value {
-        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
-        json!({
-            "namespace": self.namespace, "group": self.group, "resource": resource, "subresource": subresource,
-            "name": self.name, "verb": self.verb,
-        })
-    }
-
-    /// The object of the right in messages.
-    fn object(&self) -> String {
-        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
-        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
-        let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
-        let name = self.name.as_ref().map_or(String::new(), |name| format!(" `{name}`"));
-        let place = self.namespace.as_ref().map_or(String::new(), |namespace| format!(" in `{namespace}`"));
-        format!("{resource}{group}{subresource}{name}{place}")
-    }
-}
 
 /// The rights that the roles in `files` grant. A Role grants them in `namespace`.
 fn granted(files: &[&str], namespace: &str) -> BTreeSet<Right> {
@@ -170,10 +127,7 @@ fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
         verbs.map(|verb| Right::everywhere(verb, &kind.group, &kind.resource)).collect()
     };
     let registered = |kind: &Arc<Kind>| -> Vec<Right> {
-        let named = |verb, resource| Right {
-            name: Some(shared_name(kind)),
-            ..Right::everywhere(verb, registration::GROUP, resource)
-        };
+        let named = |verb, resource| Right::everywhere(verb, registration::GROUP, resource).named(shared_name(kind));
         let resources = engine.registers().iter();
         resources.flat_map(|resource| ["update", "delete"].map(|verb| named(verb, resource))).collect()
     };
@@ -223,52 +177,31 @@ struct Answer {
     missing: Vec<Right>,
 }
 
-async fn may_account(client: &Client, namespace: &str, name: String, rights: BTreeSet<Right>) -> Result<Answer> {
-    let user = format!("system:serviceaccount:{namespace}:{name}");
-    let groups = [
-        "system:serviceaccounts".to_owned(),
-        format!("system:serviceaccounts:{namespace}"),
-        "system:authenticated".into(),
-    ];
-    ask(rights, |right| {
-        let question = json!({ "spec": { "user": user, "groups": groups, "resourceAttributes": right.attributes() } });
-        let question: SubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
-        let api = Api::<SubjectAccessReview>::all(client.clone());
-        async move {
-            let answer = call(api.create(&PostParams::default(), &question)).await?;
-            Ok(answer.status.is_some_and(|status| status.allowed))
-        }
-    })
-    .await
-    .context("cannot ask what the operator may do")
+async fn may_account(client: &Client, namespace: &str, name: String, asked: BTreeSet<Right>) -> Result<Answer> {
+    let spec = SubjectAccessReviewSpec {
+        user: Some(format!("system:serviceaccount:{namespace}:{name}")),
+        groups: Some(vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ]),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let may = |right: Right| {
+        let spec = SubjectAccessReviewSpec { resource_attributes: Some(right.attributes()), ..spec.clone() };
+        let question = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        async move { rights::may_other(client, &question).await }
+    };
+    let count = asked.len();
+    let missing = rights::missing(asked, may).await.context("cannot ask what the operator may do")?;
+    Ok(Answer { asked: count, missing })
 }
 
-async fn may_self(client: &Client, rights: BTreeSet<Right>) -> Result<Answer> {
-    ask(rights, |right| {
-        let question = json!({ "spec": { "resourceAttributes": right.attributes() } });
-        let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
-        let api = Api::<SelfSubjectAccessReview>::all(client.clone());
-        async move {
-            let answer = call(api.create(&PostParams::default(), &question)).await?;
-            Ok(answer.status.is_some_and(|status| status.allowed))
-        }
-    })
-    .await
-    .context("cannot ask what you may do")
-}
-
-async fn ask<F: Future<Output = Result<bool, CallError>>>(
-    rights: BTreeSet<Right>,
-    may: impl Fn(&Right) -> F,
-) -> Result<Answer, CallError> {
-    let asked = rights.len();
-    let questions = rights.into_iter().map(|right| {
-        let answer = may(&right);
-        async move { Ok::<_, CallError>((right, answer.await?)) }
-    });
-    let answers: Vec<_> = stream::iter(questions).buffered(AT_ONCE).try_collect().await?;
-    let missing = answers.into_iter().filter(|(_, allowed)| !allowed).map(|(right, _)| right);
-    Ok(Answer { asked, missing: missing.collect() })
+async fn may_self(client: &Client, asked: BTreeSet<Right>) -> Result<Answer> {
+    let count = asked.len();
+    let may = |right: Right| async move { rights::may(client, &right).await };
+    let missing = rights::missing(asked, may).await.context("cannot ask what you may do")?;
+    Ok(Answer { asked: count, missing })
 }
 
 fn told(check: &str, answer: Result<Answer>, who: &str) -> Item {
@@ -281,7 +214,7 @@ fn told(check: &str, answer: Result<Answer>, who: &str) -> Item {
     }
     let mut verbs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for right in &answer.missing {
-        verbs.entry(right.object()).or_default().push(&right.verb);
+        verbs.entry(right.object().to_string()).or_default().push(&right.verb);
     }
     let missing: Vec<_> = verbs.iter().map(|(object, verbs)| format!("{} {object}", verbs.join("/"))).collect();
     let missing = missing.join(", ");
@@ -297,6 +230,7 @@ fn told(check: &str, answer: Result<Answer>, who: &str) -> Item {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_rights_are_those_of_the_shipped_files() {
@@ -311,7 +245,6 @@ mod tests {
         };
         assert!(rights.contains(&lease(Some("scpol"), "update")) && rights.contains(&lease(None, "create")));
         assert!(!rights.contains(&lease(None, "update")), "of the one lease only");
-        assert_eq!(lease(Some("scpol"), "update").object(), "leases.coordination.k8s.io `scpol` in `ours`");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Guarded edits of stored objects.
 
 use super::find;
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
@@ -56,7 +57,7 @@ pub(super) async fn send(api: &Api<Object>, name: &str, patch: json_patch::Patch
     }
     match call(api.patch(name, &dry_run.parameters(), &Patch::<()>::Json(patch))).await {
         Ok(_) => Patched::Done,
-        Err(error) if error.code() == 409 || error.is_failed_test() => Patched::Changed,
+        Err(error) if matches!(error.means(), Meaning::Conflict | Meaning::FailedTest) => Patched::Changed,
         Err(error) => Patched::Failed(error),
     }
 }

@@ -23,10 +23,8 @@ pub(super) async fn server(servers: &Servers, timing: &timing::Process) -> Resul
         };
         match found {
             Ok(capabilities) => return Ok(capabilities),
-            Err(CallError::Refused(status)) if matches!(status.code, 401 | 404) => return Err(hopeless(&status)),
-            Err(CallError::Refused(status)) if status.code == 403 && since.elapsed() > timing.rights => {
-                return Err(hopeless(&status));
-            }
+            Err(error) if matches!(error.code(), 401 | 404) => return Err(hopeless(&error)),
+            Err(error) if error.is_forbidden() && since.elapsed() > timing.rights => return Err(hopeless(&error)),
             Err(error) => warn!(%error, "The API server does not answer; trying again"),
         }
         tokio::time::sleep(timing.reach_pause).await;
@@ -39,18 +37,18 @@ async fn check_policies(client: &Client) -> Result<(), CallError> {
     call(api.list(&ListParams::default().limit(1))).await.map(drop)
 }
 
-fn hopeless(status: &kube::core::Status) -> anyhow::Error {
-    match status.code {
+fn hopeless(error: &CallError) -> anyhow::Error {
+    match error.code() {
         404 => anyhow!(
             "the server has no SidecarPolicies: install the CRD first, `scpol crd | kubectl apply -f -` (before 1.16: `scpol crd --api v1beta1`)"
         ),
         401 => anyhow!(
             "the server does not accept our credentials: check the kubeconfig or the service account's token ({})",
-            said(&status.message)
+            said(error.message())
         ),
         _ => anyhow!(
             "a right is missing without which the operator cannot start: {}; apply the shipped RBAC (`config/rbac`)",
-            said(&status.message)
+            said(error.message())
         ),
     }
 }

@@ -7,6 +7,7 @@
 use super::types;
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, backoff};
+use crate::cluster::rights::{self, Right};
 use crate::engine::Unavailable;
 use crate::engine::registration::{self, Unverified, Verification};
 use crate::engine::trial::{self, Strictness};
@@ -58,7 +59,7 @@ pub async fn register(
 async fn check_rights(operator: &Operator, kinds: &[Arc<Kind>]) -> Result<(), Unavailable> {
     for kind in kinds {
         for verb in ["patch", "initialize"] {
-            if !registration::may(&operator.client, verb, &kind.group, &kind.resource, None, None).await? {
+            if !rights::may(&operator.client, &Right::everywhere(verb, &kind.group, &kind.resource)).await? {
                 let message = format!(
                     "the operator may not `{verb}` {} (group `{}`) in all namespaces; apply the shipped RBAC, or grant the verb",
                     kind.resource, kind.group

@@ -9,6 +9,7 @@ use super::pressure::{Limit, Pressure};
 use super::queue::{Finish, Job, Queue};
 use super::{NAME, registration};
 use crate::api::code::Code;
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call, chain, said};
 use crate::cluster::object::Object;
@@ -485,7 +486,7 @@ async fn assess(run: &Run, workload: &Workload, refused: &CallError, job: &Job) 
         429 => {
             Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after()) })
         }
-        _ if refused.is_missing_right() => {
+        _ if refused.means() == Meaning::MissingRight => {
             Assessment::Later(Settled::retry(run.operator().timing.initializer.after_refusal))
         }
         // 404: the server may not serve the kind yet. 409, 422 and, on old patch levels, 500: a test of the patch may have
@@ -503,7 +504,7 @@ async fn assess(run: &Run, workload: &Workload, refused: &CallError, job: &Job) 
                 Assessment::Later(Settled::retry(Duration::ZERO))
             }
             Ok(Some(_)) if status == 422 => Assessment::Refused(Code::ResultInvalid),
-            Ok(Some(_)) if refused.is_quota_exceeded() => match job.attempts {
+            Ok(Some(_)) if refused.means() == Meaning::Quota => match job.attempts {
                 attempts if attempts < QUOTA_ATTEMPTS => Assessment::Later(Settled::retry(Duration::ZERO)),
                 _ => Assessment::Refused(Code::QuotaExceeded),
             },
@@ -598,15 +599,9 @@ async fn fetch(run: &Run, ObjectRef { kind, namespace, name }: &ObjectRef) -> Re
     let api = Api::<Object>::namespaced_with(run.operator().client.clone(), namespace, &resource);
     match call(api.get(name)).await {
         Ok(object) => Ok(Some(object)),
-        Err(CallError::Refused(status)) if is_gone(&status) => Ok(None),
+        Err(error) if error.is_of_missing_object() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Whether the object is missing. A server that has just started also answers 404 for custom resources whose definition it does
-/// not know yet. Such an answer names no object.
-fn is_gone(status: &Status) -> bool {
-    status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
 /// Reports two problems in the ledger. The server may soon reject writes: this must be early, because a status is a write. Or
@@ -643,11 +638,10 @@ const CROWDED: &str = "waiting creates take up the server's places for writes (4
                        `--max-mutating-requests-inflight`";
 
 fn note_trouble(run: &Run, decision: &Decision, refused: &CallError) {
-    let code = match refused.code() {
-        _ if refused.is_missing_right() => Code::MissingRight,
-        _ if refused.is_quota_exceeded() => Code::QuotaExceeded,
-        422 if refused.is_not_applied() => return,
-        403 | 422 => Code::AdmissionDenied,
+    let code = match (refused.means(), refused.code()) {
+        (Meaning::MissingRight, _) => Code::MissingRight,
+        (Meaning::Quota, _) => Code::QuotaExceeded,
+        (_, 403 | 422) if !refused.is_not_applied() => Code::AdmissionDenied,
         _ => return,
     };
     let until = Instant::now() + run.operator().timing.workloads.trouble;

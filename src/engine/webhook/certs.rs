@@ -63,7 +63,7 @@ impl CertificateError {
     /// The reason for conditions.
     pub fn reason(&self) -> Unavailable {
         let code = match self {
-            CertificateError::Secret(error) if error.code() == 403 => Code::MissingRight,
+            CertificateError::Secret(error) if error.is_forbidden() => Code::MissingRight,
             CertificateError::Secret(_) => Code::ServerAway,
             _ => Code::CertificateInvalid,
         };
@@ -276,7 +276,7 @@ impl Certificates {
                     return shown(fresh);
                 }
                 // Another replica was faster, so its result counts.
-                Err(error) if matches!(error.code(), 404 | 409) => {}
+                Err(error) if error.means().is_outdated() => {}
                 Err(error) => return Err(CertificateError::Secret(error)),
             }
         }

@@ -5,7 +5,8 @@ use super::{Fate, Line};
 use crate::api::code::Code;
 use crate::cli::output::remark;
 use crate::cli::signals::{Stop, until};
-use crate::cluster::client::{CallError, call, chain};
+use crate::cluster::answer::Meaning;
+use crate::cluster::client::{call, chain};
 use crate::refit;
 use crate::roller::act;
 use crate::rollout::Member;
@@ -101,7 +102,9 @@ impl<'a> Evicting<'a> {
                     }
                     last = reading;
                 }
-                Err(error) if is_missing_right(&error) => break Ended::Because(chain(&*error)),
+                Err(error) if Meaning::of(&error) == Some(Meaning::MissingRight) => {
+                    break Ended::Because(chain(&*error));
+                }
                 Err(error) => self.tell(&format!("{}; trying again", chain(&*error))),
             }
             tokio::select! {
@@ -235,10 +238,6 @@ impl<'a> Evicting<'a> {
 
 fn interrupted() -> Ended {
     Ended::Because("it was interrupted; give the command again to go on".to_owned())
-}
-
-fn is_missing_right(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<CallError>().is_some_and(CallError::is_missing_right)
 }
 
 fn line(pod: &ObjectRef, result: Fate, code: Option<Code>, why: String) -> Line {

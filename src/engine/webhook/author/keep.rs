@@ -12,6 +12,7 @@ use crate::cluster::hub::Whose;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
+use crate::cluster::rights::{self, Right};
 use crate::engine::Unavailable;
 use crate::engine::lifecycle::{
     Action, Context, Event as Happened, InEffect, Observed, Registration, Report, Wanted, Wish,
@@ -69,7 +70,7 @@ async fn forgo(operator: &Operator) {
         match registration::remove(&operator.client, &resource, NAME).await {
             Ok(()) => return,
             // What we may not see, we have not made.
-            Err(error) if error.code() == 403 => return debug!(%error, "Cannot see whether authors are judged"),
+            Err(error) if error.is_forbidden() => return debug!(%error, "Cannot see whether authors are judged"),
             Err(error) => warn!(%error, name = NAME, "Cannot be taken out; trying again"),
         }
         tokio::time::sleep(operator.timing.controller.retry).await;
@@ -286,7 +287,7 @@ impl<'a> Keeper<'a> {
         let (mut waited, timing) = (Waited::begin(Instant::now()), &self.operator.timing.registration);
         loop {
             let why = match call(api.create(&dry_run, &policy)).await {
-                Err(error) if error.to_string().contains(&refusal) => return Ok(()),
+                Err(error) if error.repeats(&refusal) => return Ok(()),
                 Err(error) if registration::is_unanswered(&error) => Some(error.to_string()),
                 Err(error) => return Err(error.into()),
                 Ok(_) => None,
@@ -304,7 +305,7 @@ impl<'a> Keeper<'a> {
 async fn check_rights(client: &kube::Client) -> Result<(), Unavailable> {
     let group = crate::api::GROUP;
     for (group, resource) in [("authorization.k8s.io", "subjectaccessreviews"), (group, "sidecarpolicies")] {
-        if !registration::may(client, "create", group, resource, None, None).await? {
+        if !rights::may(client, &Right::everywhere("create", group, resource)).await? {
             let message = format!("the operator may not create {resource} of {group}: apply `{RIGHTS}`");
             return Err(Unavailable::new(Code::MissingRight, message));
         }

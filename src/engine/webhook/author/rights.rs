@@ -11,6 +11,7 @@ use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::policies;
+use crate::cluster::rights::may_other;
 use crate::outside::shown;
 use crate::review::author::{Author, Question, RIGHTS, Side};
 use crate::survival::lock;
@@ -18,7 +19,7 @@ use crate::timing;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::Client;
-use kube::api::{ListParams, PostParams};
+use kube::api::ListParams;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -121,12 +122,7 @@ impl Rights {
     async fn may(&self, question: SubjectAccessReview) -> Result<bool, CallError> {
         let text = serde_json::to_vec(&question).expect("a question is JSON");
         let answer = self.answer_of(Sha256::digest(text).into(), Instant::now());
-        let asked = answer.get_or_try_init(|| async {
-            let api = Api::<SubjectAccessReview>::all(self.client.clone());
-            let answered = call(api.create(&PostParams::default(), &question)).await?;
-            Ok(answered.status.is_some_and(|status| status.allowed))
-        });
-        asked.await.copied()
+        answer.get_or_try_init(|| may_other(&self.client, &question)).await.copied()
     }
 
     fn answer_of(&self, question: [u8; 32], now: Instant) -> Arc<OnceCell<bool>> {
@@ -147,10 +143,10 @@ impl Rights {
 }
 
 fn failed(author: &Author, error: &CallError) -> String {
-    match error.code() {
-        403 => unknown(author, Code::MissingRight, &format!("the operator may not ask: apply `{RIGHTS}`; {error}")),
-        _ => unknown(author, Code::ServerAway, &error.to_string()),
+    if error.is_forbidden() {
+        return unknown(author, Code::MissingRight, &format!("the operator may not ask: apply `{RIGHTS}`; {error}"));
     }
+    unknown(author, Code::ServerAway, &error.to_string())
 }
 
 /// The message if the rights of the author are unknown.
