@@ -27,150 +27,250 @@ type Pair = [String; 2];
 /// Numbers of workloads by state.
 pub type States = [(&'static str, i64); 3];
 
-/// Every metric of the operator.
+/// Every metric of the operator, in groups that register themselves, each with its help.
 pub struct Metrics {
     registry: Registry,
+    pub process: ProcessMetrics,
+    pub pending: PendingMetrics,
+    pub rollouts: RolloutMetrics,
+    pub workloads: WorkloadMetrics,
     injections: IntCounterVec,
     injection_duration: HistogramVec,
-    pending: IntGaugeVec,
-    /// Pods in which a container does not start, by policy and container.
-    pub not_starting: Replaced<2>,
-    /// Stored workloads that a policy matches, by policy and state.
-    pub policy_workloads: Replaced<2>,
-    /// The same, by policy, namespace and state.
-    namespace_workloads: Replaced<3>,
-    /// The pairs of policy and namespace with series of their own.
-    in_own_series: Mutex<BTreeSet<Pair>>,
-    most_in_own_series: usize,
-    /// Policies in effect, by resource and engine.
-    pub resource_policies: Replaced<2>,
-    rollout_evictions: IntCounterVec,
-    rollout_in_place: IntCounterVec,
-    rollout_templates: IntCounterVec,
-    /// Workloads of a rollout, by policy: those that have the update revision.
-    pub rollout_updated: Replaced<1>,
-    /// The same, that are still to be updated.
-    pub rollout_remaining: Replaced<1>,
-    /// 1 for each policy whose rollout is halted, else 0.
-    pub rollout_halted: Replaced<1>,
-    /// Age of the oldest object that waits for us, in seconds; 0 if none does.
-    pub oldest_pending: Gauge,
-    /// Age of the oldest object that waits for a foreign initializer in front of us, in seconds.
-    pub oldest_foreign_pending: Gauge,
     policies: IntGaugeVec,
-    /// The current limit of concurrent PATCHes.
-    pub workers: IntGauge,
+    pub resource_policies: Replaced<2>,
+}
+
+/// The process and its loops.
+pub struct ProcessMetrics {
     api_requests: IntCounterVec,
-    /// Passes of the controller.
     pub reconciles: IntCounter,
-    /// Passes of the controller that failed and will be repeated.
     pub reconcile_errors: IntCounter,
-    /// Panics that were caught.
     pub panics: IntCounter,
-    /// 1 if this replica leads.
     pub leader: IntGauge,
     /// The expiry of the webhook's certificate, in seconds since 1970; 0 if there is none.
     pub webhook_cert_expiry: IntGauge,
 }
 
+/// Objects that wait, and the work on them.
+pub struct PendingMetrics {
+    objects: IntGaugeVec,
+    /// Age of the oldest object that waits for us, in seconds; 0 if none does.
+    pub oldest: Gauge,
+    pub oldest_foreign: Gauge,
+    pub workers: IntGauge,
+}
+
+/// Rollouts, by policy.
+pub struct RolloutMetrics {
+    evictions: IntCounterVec,
+    in_place: IntCounterVec,
+    templates: IntCounterVec,
+    pub updated: Replaced<1>,
+    pub remaining: Replaced<1>,
+    pub halted: Replaced<1>,
+}
+
+/// Stored workloads, which only a leader knows.
+pub struct WorkloadMetrics {
+    pub not_starting: Replaced<2>,
+    pub by_policy: Replaced<2>,
+    by_namespace: Replaced<3>,
+    /// The pairs of policy and namespace with series of their own.
+    in_own_series: Mutex<BTreeSet<Pair>>,
+    most_in_own_series: usize,
+}
+
 impl Metrics {
-    /// A new set of registered metrics.
-    pub fn new() -> Self {
+    /// Registers a new set, with series of their own for `most_namespaces` pairs of a policy and a namespace.
+    pub fn new(most_namespaces: usize) -> Self {
         let registry = Registry::new();
         #[cfg(target_os = "linux")]
         registry.register(Box::new(ProcessCollector::for_self())).expect("each name is registered once");
-        let counter = |name, help| register(&registry, IntCounter::new(name, help));
-        let counters =
-            |name, help, labels: &[&str]| register(&registry, IntCounterVec::new(Opts::new(name, help), labels));
-        let gauge = |name, help| register(&registry, IntGauge::new(name, help));
-        let gauges = |name, help, labels: &[&str]| register(&registry, IntGaugeVec::new(Opts::new(name, help), labels));
-        let seconds = |name, help| register(&registry, Gauge::new(name, help));
-        let build = gauges("scpol_build_info", "1; the label tells the version.", &["version"]);
+        let to = Registering(&registry);
+        let build = to.gauges("scpol_build_info", "1; the label tells the version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Self {
-            injections: counters(
+            process: ProcessMetrics::new(&to),
+            pending: PendingMetrics::new(&to),
+            rollouts: RolloutMetrics::new(&to),
+            workloads: WorkloadMetrics::new(&to, most_namespaces),
+            injections: to.counters(
                 "scpol_injections_total",
                 "Decisions on new workloads, by policy, engine, result and reason.",
                 &["policy", "engine", "result", "reason"],
             ),
-            injection_duration: register(&registry, injection_duration()),
-            pending: gauges("scpol_pending_objects", "Objects that wait for us now.", &["policy"]),
-            not_starting: Replaced::new(gauges(
-                "scpol_sidecars_not_starting",
-                "Pods in which a container of a policy does not start, by policy and container.",
-                &["policy", "container"],
-            )),
-            policy_workloads: Replaced::new(gauges(
-                "scpol_policy_workloads",
-                "Workloads that a policy matches, by state: injected, outdated, missed, failed, pending.",
-                &["policy", "state"],
-            )),
-            namespace_workloads: Replaced::new(gauges(
-                "scpol_namespace_workloads",
-                "Stored workloads of a namespace that a policy matches, by state: injected, outdated, missed.",
-                &["policy", "namespace", "state"],
-            )),
-            in_own_series: Mutex::default(),
-            most_in_own_series: METRICS_NAMESPACES as usize,
-            resource_policies: Replaced::new(gauges(
+            injection_duration: to.register(injection_duration()),
+            policies: to.gauges("scpol_policies", "Policies by the status of their Ready condition.", &["ready"]),
+            resource_policies: to.replaced(
                 "scpol_resource_policies",
                 "Policies in effect, by resource and engine.",
                 &["resource", "engine"],
-            )),
-            rollout_evictions: counters("scpol_rollout_evictions_total", "Pods evicted by rollouts.", &["policy"]),
-            rollout_in_place: counters(
-                "scpol_rollout_in_place_total",
-                "Running pods patched by rollouts.",
-                &["policy"],
-            ),
-            rollout_templates: counters(
-                "scpol_rollout_templates_total",
-                "Pod templates of workloads patched by rollouts.",
-                &["policy"],
-            ),
-            rollout_updated: Replaced::new(gauges(
-                "scpol_rollout_updated",
-                "Workloads that have the update revision of a policy that rolls.",
-                &["policy"],
-            )),
-            rollout_remaining: Replaced::new(gauges(
-                "scpol_rollout_remaining",
-                "Workloads that a rollout still has to update.",
-                &["policy"],
-            )),
-            rollout_halted: Replaced::new(gauges(
-                "scpol_rollout_halted",
-                "1 if the rollout of a policy is halted because an updated workload failed.",
-                &["policy"],
-            )),
-            oldest_pending: seconds("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
-            oldest_foreign_pending: seconds(
-                "scpol_oldest_foreign_pending_seconds",
-                "Age of the oldest object that waits for a foreign initializer in front of us.",
-            ),
-            policies: gauges("scpol_policies", "Policies by the status of their Ready condition.", &["ready"]),
-            workers: gauge("scpol_workers", "How many PATCHes may be under way at once."),
-            api_requests: counters(
-                "scpol_api_requests_total",
-                "Requests to the API server by verb and status code; code 0 is no answer.",
-                &["verb", "code"],
-            ),
-            reconciles: counter("scpol_reconcile_total", "Passes of the controller."),
-            reconcile_errors: counter("scpol_reconcile_errors_total", "Passes of the controller that failed."),
-            panics: counter("scpol_panics_total", "Panics that were caught; each is a defect."),
-            leader: gauge("scpol_leader", "1 if this replica leads."),
-            webhook_cert_expiry: gauge(
-                "scpol_webhook_cert_expiry_timestamp_seconds",
-                "When the certificate that the webhook shows expires; 0 while there is none.",
             ),
             registry,
         }
     }
 
-    /// The same, with series of their own for so many pairs of a policy and a namespace.
-    #[must_use]
-    pub fn with_namespaces(self, most: usize) -> Self {
-        Self { most_in_own_series: most, ..self }
+    /// Removes the counters of policies for which `is_stored` is false.
+    pub fn retain_policies(&self, is_stored: impl Fn(&str) -> bool) {
+        for counters in self.rollouts.counters().into_iter().chain([&self.injections]) {
+            for family in counters.collect() {
+                for counter in family.get_metric() {
+                    let labels: HashMap<&str, &str> =
+                        counter.get_label().iter().map(|label| (label.name(), label.value())).collect();
+                    let is_gone = labels.get("policy").is_some_and(|policy| !policy.is_empty() && !is_stored(policy));
+                    if is_gone {
+                        // An error means that there is no such counter any more.
+                        let _ = counters.remove(&labels);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts a decision.
+    pub fn injection(&self, policy: &str, engine: &'static str, outcome: Outcome, reason: Code) {
+        self.injections.with_label_values(&[policy, engine, outcome.label(), reason.name()]).inc();
+    }
+
+    /// Records the time that a workload spent inside the operator, for `engine`.
+    pub fn injection_took(&self, engine: &'static str, seconds: f64) {
+        self.injection_duration.with_label_values(&[engine]).observe(seconds);
+    }
+
+    /// Sets the numbers of policies by readiness: ready, not ready, unknown.
+    pub fn set_policies(&self, ready: i64, not_ready: i64, unknown: i64) {
+        for (status, count) in [("True", ready), ("False", not_ready), ("Unknown", unknown)] {
+            self.policies.with_label_values(&[status]).set(count);
+        }
+    }
+
+    /// Removes the gauges of stored workloads, which only a leader knows.
+    pub fn forget_workloads(&self) {
+        self.workloads.not_starting.set(BTreeMap::new());
+        self.workloads.by_policy.set(BTreeMap::new());
+        self.workloads.set_by_namespace(&BTreeMap::new());
+        self.resource_policies.set(BTreeMap::new());
+        for gauges in [&self.rollouts.updated, &self.rollouts.remaining, &self.rollouts.halted] {
+            gauges.set(BTreeMap::new());
+        }
+    }
+
+    /// All metrics, in the Prometheus text format.
+    pub fn render(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+}
+
+impl ProcessMetrics {
+    fn new(to: &Registering<'_>) -> Self {
+        Self {
+            api_requests: to.counters(
+                "scpol_api_requests_total",
+                "Requests to the API server by verb and status code; code 0 is no answer.",
+                &["verb", "code"],
+            ),
+            reconciles: to.counter("scpol_reconcile_total", "Passes of the controller."),
+            reconcile_errors: to.counter("scpol_reconcile_errors_total", "Passes of the controller that failed."),
+            panics: to.counter("scpol_panics_total", "Panics that were caught; each is a defect."),
+            leader: to.gauge("scpol_leader", "1 if this replica leads."),
+            webhook_cert_expiry: to.gauge(
+                "scpol_webhook_cert_expiry_timestamp_seconds",
+                "When the certificate that the webhook shows expires; 0 while there is none.",
+            ),
+        }
+    }
+
+    /// Counts a request; `None` means no answer.
+    pub fn api_request(&self, verb: &str, code: Option<u16>) {
+        self.api_requests.with_label_values(&[verb, &code.unwrap_or(0).to_string()]).inc();
+    }
+}
+
+impl PendingMetrics {
+    fn new(to: &Registering<'_>) -> Self {
+        Self {
+            objects: to.gauges("scpol_pending_objects", "Objects that wait for us now.", &["policy"]),
+            oldest: to.seconds("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
+            oldest_foreign: to.seconds(
+                "scpol_oldest_foreign_pending_seconds",
+                "Age of the oldest object that waits for a foreign initializer in front of us.",
+            ),
+            workers: to.gauge("scpol_workers", "How many PATCHes may be under way at once."),
+        }
+    }
+
+    /// Sets the number of objects that wait for `policy`.
+    pub fn set(&self, policy: &str, objects: i64) {
+        self.objects.with_label_values(&[policy]).set(objects);
+    }
+
+    /// Removes the gauge of a deleted policy.
+    pub fn forget(&self, policy: &str) {
+        // An error means that there was no such gauge.
+        let _ = self.objects.remove_label_values(&[policy]);
+    }
+}
+
+impl RolloutMetrics {
+    fn new(to: &Registering<'_>) -> Self {
+        let counters = |name, help| to.counters(name, help, &["policy"]);
+        let gauges = |name, help| to.replaced(name, help, &["policy"]);
+        Self {
+            evictions: counters("scpol_rollout_evictions_total", "Pods evicted by rollouts."),
+            in_place: counters("scpol_rollout_in_place_total", "Running pods patched by rollouts."),
+            templates: counters("scpol_rollout_templates_total", "Pod templates of workloads patched by rollouts."),
+            updated: gauges("scpol_rollout_updated", "Workloads that have the update revision of a policy that rolls."),
+            remaining: gauges("scpol_rollout_remaining", "Workloads that a rollout still has to update."),
+            halted: gauges(
+                "scpol_rollout_halted",
+                "1 if the rollout of a policy is halted because an updated workload failed.",
+            ),
+        }
+    }
+
+    fn counters(&self) -> [&IntCounterVec; 3] {
+        [&self.evictions, &self.in_place, &self.templates]
+    }
+
+    /// Shows the counters of `policy`, from 0 on.
+    pub fn show(&self, policy: &str) {
+        for counter in self.counters() {
+            counter.with_label_values(&[policy]);
+        }
+    }
+
+    /// Counts a write of the rollout of `policy`.
+    pub fn wrote(&self, policy: &str, write: RolloutWrite) {
+        let counter = match write {
+            RolloutWrite::Eviction => &self.evictions,
+            RolloutWrite::InPlace => &self.in_place,
+            RolloutWrite::Template => &self.templates,
+        };
+        counter.with_label_values(&[policy]).inc();
+    }
+}
+
+impl WorkloadMetrics {
+    fn new(to: &Registering<'_>, most_in_own_series: usize) -> Self {
+        Self {
+            not_starting: to.replaced(
+                "scpol_sidecars_not_starting",
+                "Pods in which a container of a policy does not start, by policy and container.",
+                &["policy", "container"],
+            ),
+            by_policy: to.replaced(
+                "scpol_policy_workloads",
+                "Workloads that a policy matches, by state: injected, outdated, missed, failed, pending.",
+                &["policy", "state"],
+            ),
+            by_namespace: to.replaced(
+                "scpol_namespace_workloads",
+                "Stored workloads of a namespace that a policy matches, by state: injected, outdated, missed.",
+                &["policy", "namespace", "state"],
+            ),
+            in_own_series: Mutex::default(),
+            most_in_own_series,
+        }
     }
 
     /// Sets the numbers of stored workloads of each policy in each namespace.
@@ -178,7 +278,7 @@ impl Metrics {
     /// # Guarantees
     /// The sums are right for each policy and state: what has no series of its own counts for [`OTHER_NAMESPACES`]. A pair keeps
     /// its series beside new ones. Free places go to the policies in turn, so that none takes all.
-    pub fn set_namespace_workloads(&self, counts: &BTreeMap<Pair, States>) {
+    pub fn set_by_namespace(&self, counts: &BTreeMap<Pair, States>) {
         let mut own = self.in_own_series.lock().unwrap_or_else(PoisonError::into_inner);
         own.retain(|pair| counts.contains_key(pair));
         let mut turns: BTreeMap<&str, usize> = BTreeMap::new();
@@ -202,90 +302,7 @@ impl Metrics {
                 *values.entry(labels).or_insert(0) += count;
             }
         }
-        self.namespace_workloads.set(values);
-    }
-
-    /// Removes the counters of policies for which `is_stored` is false.
-    pub fn retain_policies(&self, is_stored: impl Fn(&str) -> bool) {
-        for counters in [&self.injections, &self.rollout_evictions, &self.rollout_in_place, &self.rollout_templates] {
-            for family in counters.collect() {
-                for counter in family.get_metric() {
-                    let labels: HashMap<&str, &str> =
-                        counter.get_label().iter().map(|label| (label.name(), label.value())).collect();
-                    let is_gone = labels.get("policy").is_some_and(|policy| !policy.is_empty() && !is_stored(policy));
-                    if is_gone {
-                        // An error means that there is no such counter any more.
-                        let _ = counters.remove(&labels);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Counts a decision.
-    pub fn injection(&self, policy: &str, engine: &'static str, outcome: Outcome, reason: Code) {
-        self.injections.with_label_values(&[policy, engine, outcome.label(), reason.name()]).inc();
-    }
-
-    /// Shows the counters of rollouts for `policy`, from 0 on.
-    pub fn rolls(&self, policy: &str) {
-        for counter in [&self.rollout_evictions, &self.rollout_in_place, &self.rollout_templates] {
-            counter.with_label_values(&[policy]);
-        }
-    }
-
-    /// Counts a write of a rollout.
-    pub fn rolled_out(&self, policy: &str, write: RolloutWrite) {
-        let counter = match write {
-            RolloutWrite::Eviction => &self.rollout_evictions,
-            RolloutWrite::InPlace => &self.rollout_in_place,
-            RolloutWrite::Template => &self.rollout_templates,
-        };
-        counter.with_label_values(&[policy]).inc();
-    }
-
-    /// Records the time that a workload spent inside the operator, for `engine`.
-    pub fn injection_took(&self, engine: &'static str, seconds: f64) {
-        self.injection_duration.with_label_values(&[engine]).observe(seconds);
-    }
-
-    /// Sets the number of objects that wait for `policy`.
-    pub fn set_pending(&self, policy: &str, objects: i64) {
-        self.pending.with_label_values(&[policy]).set(objects);
-    }
-
-    /// Sets the numbers of policies by readiness: ready, not ready, unknown.
-    pub fn set_policies(&self, ready: i64, not_ready: i64, unknown: i64) {
-        for (status, count) in [("True", ready), ("False", not_ready), ("Unknown", unknown)] {
-            self.policies.with_label_values(&[status]).set(count);
-        }
-    }
-
-    /// Removes the gauges of stored workloads, which only a leader knows.
-    pub fn forget_workloads(&self) {
-        self.not_starting.set(BTreeMap::new());
-        self.policy_workloads.set(BTreeMap::new());
-        self.set_namespace_workloads(&BTreeMap::new());
-        self.resource_policies.set(BTreeMap::new());
-        for gauges in [&self.rollout_updated, &self.rollout_remaining, &self.rollout_halted] {
-            gauges.set(BTreeMap::new());
-        }
-    }
-
-    /// Removes the gauges of a deleted policy.
-    pub fn forget(&self, policy: &str) {
-        // An error means that there was no such gauge.
-        let _ = self.pending.remove_label_values(&[policy]);
-    }
-
-    /// Counts a request; `None` means no answer.
-    pub fn api_request(&self, verb: &str, code: Option<u16>) {
-        self.api_requests.with_label_values(&[verb, &code.unwrap_or(0).to_string()]).inc();
-    }
-
-    /// All metrics, in the Prometheus text format.
-    pub fn render(&self) -> String {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+        self.by_namespace.set(values);
     }
 }
 
@@ -308,10 +325,6 @@ pub struct Replaced<const LABELS: usize> {
 }
 
 impl<const LABELS: usize> Replaced<LABELS> {
-    fn new(gauges: IntGaugeVec) -> Self {
-        Self { gauges, shown: Mutex::default() }
-    }
-
     /// Sets the gauges of `values`, and removes all others.
     pub fn set(&self, values: BTreeMap<[String; LABELS], i64>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -328,7 +341,7 @@ impl<const LABELS: usize> Replaced<LABELS> {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self::new()
+        Self::new(METRICS_NAMESPACES as usize)
     }
 }
 
@@ -340,10 +353,39 @@ fn injection_duration() -> prometheus::Result<HistogramVec> {
     HistogramVec::new(HistogramOpts::new("scpol_injection_duration_seconds", help).buckets(buckets), &["engine"])
 }
 
-fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
-    let metric = metric.expect("names and labels are constants");
-    registry.register(Box::new(metric.clone())).expect("each name is registered once");
-    metric
+/// Makes metrics and registers them.
+struct Registering<'a>(&'a Registry);
+
+impl Registering<'_> {
+    fn register<C: Collector + Clone + 'static>(&self, metric: prometheus::Result<C>) -> C {
+        let metric = metric.expect("names and labels are constants");
+        self.0.register(Box::new(metric.clone())).expect("each name is registered once");
+        metric
+    }
+
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.register(IntCounter::new(name, help))
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.register(IntGauge::new(name, help))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.register(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn seconds(&self, name: &str, help: &str) -> Gauge {
+        self.register(Gauge::new(name, help))
+    }
+
+    fn replaced<const LABELS: usize>(&self, name: &str, help: &str, labels: &[&str; LABELS]) -> Replaced<LABELS> {
+        Replaced { gauges: self.gauges(name, help, labels), shown: Mutex::default() }
+    }
 }
 
 #[cfg(test)]
@@ -352,9 +394,9 @@ mod tests {
 
     #[test]
     fn a_scrape_shows_what_was_counted() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         metrics.injection("envoy", "Initializer", Outcome::Injected, Code::Valid);
-        metrics.api_request("patch", None);
+        metrics.process.api_request("patch", None);
         let text = metrics.render();
         assert!(
             text.contains(
@@ -386,9 +428,9 @@ mod tests {
 
     #[test]
     fn namespaces_beyond_the_limit_count_together_and_sums_stay_true() {
-        let metrics = Metrics::new().with_namespaces(5);
+        let metrics = Metrics::new(5);
         let first = counts(2, 4);
-        metrics.set_namespace_workloads(&first);
+        metrics.workloads.set_by_namespace(&first);
         let before = series(&metrics);
         assert_eq!(before.len(), 3 * (5 + 2), "{before:#?}");
         assert_eq!((sum(&before, "injected"), sum(&before, "outdated")), (2 * 8, 8));
@@ -398,23 +440,23 @@ mod tests {
         more.extend((0..9).map(|index| {
             (["a".to_owned(), format!("new-{index}")], [("injected", 1), ("outdated", 0), ("missed", 0)])
         }));
-        metrics.set_namespace_workloads(&more);
+        metrics.workloads.set_by_namespace(&more);
         let after = series(&metrics);
         assert!(before.iter().all(|line| after.contains(line)), "{after:#?}");
         assert_eq!(sum(&after, r#"namespace="(others)",policy="a",state="injected""#), 9);
-        metrics.set_namespace_workloads(&counts(1, 1));
+        metrics.workloads.set_by_namespace(&counts(1, 1));
         assert_eq!(series(&metrics).len(), 3);
-        let none = Metrics::new().with_namespaces(0);
-        none.set_namespace_workloads(&first);
+        let none = Metrics::new(0);
+        none.workloads.set_by_namespace(&first);
         assert_eq!((series(&none).len(), sum(&series(&none), "injected")), (3 * 2, 16));
     }
 
     #[test]
     fn the_counters_of_a_policy_go_with_it() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         for policy in ["gone", "stays", ""] {
             metrics.injection(policy, "Webhook", Outcome::Failed, Code::ReviewInvalid);
-            metrics.rolls(policy);
+            metrics.rollouts.show(policy);
         }
         metrics.retain_policies(|policy| policy == "stays");
         let text = metrics.render();
@@ -426,12 +468,12 @@ mod tests {
 
     #[test]
     fn a_sidecar_that_starts_again_is_not_shown() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         let stuck = |pods| BTreeMap::from([(["envoy", "proxy"].map(str::to_owned), pods)]);
-        metrics.not_starting.set(stuck(3));
+        metrics.workloads.not_starting.set(stuck(3));
         let shown = r#"scpol_sidecars_not_starting{container="proxy",policy="envoy"} 3"#;
         assert!(metrics.render().contains(shown));
-        metrics.not_starting.set(BTreeMap::new());
+        metrics.workloads.not_starting.set(BTreeMap::new());
         assert!(!metrics.render().contains("scpol_sidecars_not_starting{"));
     }
 }

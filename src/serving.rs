@@ -223,10 +223,10 @@ mod tests {
 
     #[test]
     fn a_flood_of_scrapes_renders_once() {
-        let (metrics, health) = (Arc::new(Metrics::new()), Arc::new(Health::new(&Timing::documented().process)));
+        let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::new(&Timing::documented().process)));
         let pages = Pages { metrics: metrics.clone(), health, scrapers: None, rendered: Mutex::default() };
         let first = pages.metrics();
-        metrics.reconciles.inc();
+        metrics.process.reconciles.inc();
         assert_eq!(pages.metrics(), first);
         *lock(&pages.rendered) = Some((Instant::now() - pages.health.timing.scrape, first.clone()));
         assert_ne!(pages.metrics(), first);

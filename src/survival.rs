@@ -49,7 +49,7 @@ pub(crate) async fn persist<T, F: Future<Output = T>>(
 }
 
 fn tell(metrics: &Metrics, what: &str) {
-    metrics.panics.inc();
+    metrics.process.panics.inc();
     error!(code = %Code::Panicked, what, "Panicked; going on without");
 }
 
@@ -60,10 +60,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_panics_is_counted_and_begun_anew() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         assert_eq!(attempt(&metrics, "one", || 1), Some(1));
         assert_eq!(
-            attempt(&metrics, "two", || if metrics.panics.get() == 0 {
+            attempt(&metrics, "two", || if metrics.process.panics.get() == 0 {
                 panic!("as told")
             }),
             None
@@ -75,6 +75,6 @@ mod tests {
             async move { if now < 3 { panic!("as told") } else { now } }
         });
         assert_eq!(done.await, 3);
-        assert_eq!(metrics.panics.get(), 3);
+        assert_eq!(metrics.process.panics.get(), 3);
     }
 }

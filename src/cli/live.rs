@@ -271,7 +271,7 @@ pub(super) struct Known {
 pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     let config = logged_in(cluster).await?;
     let namespace = config.default_namespace.clone();
-    Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
+    Ok((client::connect(config, &Arc::new(Metrics::default()))?, namespace))
 }
 
 /// The time by the clock of the API server, in whole seconds, which the operator's follows more closely than that of this machine.
@@ -286,7 +286,7 @@ pub(super) async fn server_time(client: &Client) -> Timestamp {
 
 /// All API servers of the cluster.
 pub(super) async fn servers(cluster: &Cluster) -> Result<Servers> {
-    Servers::connect(logged_in(cluster).await?, Arc::new(Metrics::new()))
+    Servers::connect(logged_in(cluster).await?, Arc::new(Metrics::default()))
 }
 
 async fn logged_in(cluster: &Cluster) -> Result<Config> {

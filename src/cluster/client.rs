@@ -249,7 +249,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            metrics.api_request(verb, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+            metrics.process.api_request(verb, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
             answer
         })
     }

@@ -472,10 +472,10 @@ mod tests {
     #[test]
     fn a_policy_whose_reading_panics_is_refused_and_says_why() {
         let object: Object = serde_json::from_str(r#"{"metadata":{"name":"odd","uid":"u","generation":3}}"#).unwrap();
-        let metrics = Metrics::new();
+        let metrics = Metrics::default();
         let Measured { stored, .. } = parse(&object, None, |_| guarded(&metrics, || panic!("of a test")));
         let violations = stored.parsed.unwrap_err();
         assert_eq!((stored.generation, violations[0].code), (3, Code::Panicked));
-        assert_eq!(metrics.panics.get(), 1);
+        assert_eq!(metrics.process.panics.get(), 1);
     }
 }

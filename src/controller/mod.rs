@@ -210,7 +210,7 @@ impl Controller {
         if !self.groups().is_subset(&self.operator.groups()) {
             self.discover().await;
         }
-        self.operator.metrics.reconciles.inc();
+        self.operator.metrics.process.reconciles.inc();
         self.plan(&snapshot);
         self.settle_watches(&snapshot);
         let pending = self.workloads.waiting().map(Waiting::pending);

@@ -227,7 +227,7 @@ impl Controller {
         if *is_done {
             return;
         }
-        self.operator.metrics.reconcile_errors.inc();
+        self.operator.metrics.process.reconcile_errors.inc();
         if let Some(state) = self.statuses.policies.get_mut(policy).filter(|state| state.uid == *uid) {
             state.writes.fail(*began);
         }
@@ -378,7 +378,7 @@ impl Controller {
         let now = Instant::now();
         let pending = self.workloads.waiting().map(Waiting::pending).unwrap_or_default();
         for name in self.statuses.policies.keys() {
-            metrics.set_pending(name, pending.by_policy.get(name).copied().unwrap_or_default());
+            metrics.pending.set(name, pending.by_policy.get(name).copied().unwrap_or_default());
         }
         let age =
             |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
@@ -386,7 +386,7 @@ impl Controller {
         let stuck = starts.iter().flat_map(|(policy, sums)| {
             sums.iter().map(|(container, sum)| ([policy.to_string(), container.clone()], sum.pods as i64))
         });
-        metrics.not_starting.set(stuck.collect());
+        metrics.workloads.not_starting.set(stuck.collect());
         self.gauge_workloads(&pending);
         metrics.resource_policies.set(self.policies_by_engine());
         let rollouts = self.settings.board.rollouts();
@@ -394,12 +394,12 @@ impl Controller {
         let gauge = |value: fn(&State) -> usize| {
             rolling().map(|(policy, state)| ([policy.clone()], value(state) as i64)).collect()
         };
-        rolling().for_each(|(policy, _)| metrics.rolls(policy));
-        metrics.rollout_updated.set(gauge(|state| state.updated));
-        metrics.rollout_remaining.set(gauge(|state| state.remaining));
-        metrics.rollout_halted.set(gauge(|state| usize::from(state.is_halted)));
-        metrics.oldest_pending.set(age(pending.oldest));
-        metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));
+        rolling().for_each(|(policy, _)| metrics.rollouts.show(policy));
+        metrics.rollouts.updated.set(gauge(|state| state.updated));
+        metrics.rollouts.remaining.set(gauge(|state| state.remaining));
+        metrics.rollouts.halted.set(gauge(|state| usize::from(state.is_halted)));
+        metrics.pending.oldest.set(age(pending.oldest));
+        metrics.pending.oldest_foreign.set(age(pending.oldest_foreign));
         let is_halted = |name: &str| {
             let progress = rollouts.get(name).and_then(|state| state.progress.as_ref());
             matches!(progress, Some(Progress::Halted(_)))
@@ -430,12 +430,12 @@ impl Controller {
                 .chain(others)
                 .map(|(state, count)| ([policy.clone(), state.to_owned()], count))
         });
-        metrics.policy_workloads.set(policies.collect());
+        metrics.workloads.by_policy.set(policies.collect());
         let by_namespace = self.workloads.census(|census| census.by_namespace());
         let namespaces = by_namespace
             .into_iter()
             .map(|((policy, namespace), counts)| ([policy.to_string(), namespace.to_string()], states(counts)));
-        metrics.set_namespace_workloads(&namespaces.collect());
+        metrics.workloads.set_by_namespace(&namespaces.collect());
     }
 }
 

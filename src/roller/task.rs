@@ -185,7 +185,7 @@ async fn act(
                 Done::Patched(_) if next.object.kind.is_pod() => RolloutWrite::InPlace,
                 Done::Patched(_) => RolloutWrite::Template,
             };
-            operator.metrics.rolled_out(&policy.name, write);
+            operator.metrics.rollouts.wrote(&policy.name, write);
         }
         Answer::Left(_, left) => {
             info!(policy = policy.name, resource = next.object.kind.resource, namespace = next.object.namespace,

@@ -271,7 +271,7 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     assert_eq!(post(&client, "/", good.to_string()).await?.0, 404);
     let live = client.request_text(http::Request::get("/livez").body(Vec::new())?).await?;
     assert_eq!(live, "ok\n");
-    assert_eq!(scene.webhook.operator.metrics.panics.get(), 0);
+    assert_eq!(scene.webhook.operator.metrics.process.panics.get(), 0);
 
     // During the stop, open connections get their answers with `Connection: close`. New connections are rejected.
     scene.stop.send_replace(true);

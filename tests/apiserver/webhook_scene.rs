@@ -73,7 +73,7 @@ impl Scene {
         let capabilities = discovery::discover(&world.admin, is_wanted).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = Endpoint::Url(format!("https://{}", listener.local_addr()?));
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::default());
         let lifetimes = Lifetimes { settle: Duration::from_secs(2), ..Lifetimes::default() };
         let names = vec!["127.0.0.1".to_owned()];
         let certificates =

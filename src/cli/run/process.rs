@@ -111,7 +111,7 @@ impl Process {
                 }
                 Err(error) => warn!(%error, "Cannot look at the lease; going on as before"),
             }
-            self.operator.metrics.leader.set(i64::from(role == Role::Leader));
+            self.operator.metrics.process.leader.set(i64::from(role == Role::Leader));
             match (role, &mut term) {
                 (Role::Leader, None) => term = self.lead().await,
                 (Role::Follower, Some(_)) => {
@@ -230,7 +230,7 @@ impl Base {
         site.trust = options.trust.trust();
         let site = Arc::new(site);
         let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
-        let metrics = Arc::new(Metrics::new().with_namespaces(options.metrics_namespaces as usize));
+        let metrics = Arc::new(Metrics::new(options.metrics_namespaces as usize));
         let config = options.kubeconfig.access().config()?;
         let timing = options.waiting.timing();
         let servers = Servers::connect(config, metrics.clone())?;

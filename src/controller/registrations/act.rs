@@ -234,11 +234,11 @@ impl Controller {
             Report::Registered(in_effect) => self.report_registered(slot, &in_effect),
             Report::NotInEffect(wanted, Unavailable { code, message }) => {
                 warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
-                self.operator.metrics.reconcile_errors.inc();
+                self.operator.metrics.process.reconcile_errors.inc();
             }
             Report::KeptBefore(wanted, Unavailable { code, message }) => {
                 warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
-                self.operator.metrics.reconcile_errors.inc();
+                self.operator.metrics.process.reconcile_errors.inc();
             }
             Report::Held(key, hold) => {
                 let (object, name) = key.unzip();
@@ -256,7 +256,7 @@ impl Controller {
             }
             Report::NotUnregistered(error) => {
                 warn!(policy, resource, error, "Could not be taken out; trying again");
-                self.operator.metrics.reconcile_errors.inc();
+                self.operator.metrics.process.reconcile_errors.inc();
             }
         }
     }
@@ -285,7 +285,7 @@ impl Controller {
             Slot::Policy(name) if !self.snapshots.borrow().stored.contains_key(name) => {
                 self.registrations.forget(slot);
                 if self.statuses.policies.remove(name).is_some() {
-                    self.operator.metrics.forget(name);
+                    self.operator.metrics.pending.forget(name);
                     self.workloads.ledger(|ledger| ledger.forget(name));
                 }
             }

@@ -243,7 +243,7 @@ impl Run {
         let large = Semaphore::new(LARGE_AT_ONCE);
         let mut running = FuturesUnordered::new();
         completer.queue(|queue| queue.take_back(Instant::now()));
-        metrics.workers.set(limit.width() as i64);
+        metrics.pending.workers.set(limit.width() as i64);
         let (beat, mut looked) = (timing.process.beat, Instant::now());
         while !*stop.borrow_and_update() {
             *lock(&completer.beat) = Instant::now();
@@ -262,7 +262,7 @@ impl Run {
             tokio::select! {
                 Some((key, settled)) = running.next() => {
                     limit.learn(settled.pressure, Instant::now());
-                    metrics.workers.set(limit.width() as i64);
+                    metrics.pending.workers.set(limit.width() as i64);
                     completer.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
                 }
                 () = completer.changed.notified(), if running.len() < limit.at(now) => {}
@@ -294,7 +294,7 @@ impl Settled {
 async fn guarded(run: &Run, large: &Semaphore, job: Job) -> (ObjectRef, Settled) {
     let key = job.key.clone();
     let settled = AssertUnwindSafe(settle(run, large, job)).catch_unwind().await.unwrap_or_else(|_| {
-        run.operator().metrics.panics.inc();
+        run.operator().metrics.process.panics.inc();
         error!(code = %Code::Panicked, resource = key.kind.resource, namespace = key.namespace, name = key.name, "Panicked while settling; will try again");
         Settled::retry(Duration::ZERO)
     });

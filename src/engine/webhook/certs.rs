@@ -224,7 +224,7 @@ impl Certificates {
         if !is_same {
             info!(expires = %shown.expires, "The webhook shows another certificate");
         }
-        self.metrics.webhook_cert_expiry.set(shown.expires.as_second());
+        self.metrics.process.webhook_cert_expiry.set(shown.expires.as_second());
         self.shown.store(Some(Arc::new(shown)));
         if !is_bundle {
             self.changed.send_replace(());
@@ -382,7 +382,7 @@ mod tests {
     #[tokio::test]
     async fn files_are_shown_and_whatever_becomes_of_them_the_last_good_ones_are_shown_on() {
         let folder = tempfile::tempdir().unwrap();
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::default());
         let certificates = Certificates::of_files(folder.path(), names(), metrics.clone(), &Timing::short().webhook);
         let mut changed = certificates.changed();
         assert!(certificates.refresh().await.unwrap_err().to_string().contains("tls.crt cannot be read"));

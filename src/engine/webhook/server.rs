@@ -247,7 +247,7 @@ impl Webhook {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
             Ok(Err(invalid)) => self.refuse(asked, revision, &invalid, Some(bytes)),
             Err(_) => {
-                self.operator.metrics.panics.inc();
+                self.operator.metrics.process.panics.inc();
                 error!(code = %Code::Panicked, bytes, "Panicked over a review");
                 (StatusCode::INTERNAL_SERVER_ERROR, format!("{}: see the operator's log\n", Code::Panicked).into())
             }
@@ -582,7 +582,7 @@ mod tests {
         let (status, body) = webhook.survive(Asked::Author, "", 0, async { panic!("as told") }).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(body.starts_with(b"SCP0208: "));
-        assert_eq!(webhook.operator.metrics.panics.get(), 1);
+        assert_eq!(webhook.operator.metrics.process.panics.get(), 1);
         assert_eq!(webhook.answer(Call::Mutate, "0123456789abcdef", b"").await.0, StatusCode::BAD_REQUEST);
     }
 }

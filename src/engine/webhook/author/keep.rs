@@ -219,7 +219,7 @@ impl<'a> Keeper<'a> {
 
     fn report_trouble(&mut self, reason: &Unavailable) {
         self.retry_at = Some(Instant::now() + self.operator.timing.controller.retry);
-        self.operator.metrics.reconcile_errors.inc();
+        self.operator.metrics.process.reconcile_errors.inc();
         let (code, message, is_registered) = (reason.code, &reason.message, self.is_registered());
         warn!(%code, message, is_registered, "The authors of policies are not judged as they should be; trying again");
     }
