@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::info;
@@ -110,7 +110,7 @@ struct Replica {
     endpoint: Endpoint,
     certificates: Arc<Certificates>,
     tls: Arc<Tls>,
-    /// True while no policy needs the webhook, and again once it serves and knows the policies in effect.
+    /// True while no policy needs the webhook, and again once it serves and knows the policies in force.
     ready: Arc<AtomicBool>,
     judges_authors: bool,
     /// True once the controller finds that a policy can be delivered only by webhook. True from the start if authors are
@@ -137,79 +137,61 @@ impl Replica {
         let webhook = Webhook::new(self.operator.clone());
         let webhook = Arc::new(if self.judges_authors { webhook.judging_authors() } else { webhook });
         webhook.settled.send_replace(false);
+        let replica = Arc::new(self);
         let tasks = [
-            tokio::spawn(self.follow_registrations(webhook.clone())),
-            tokio::spawn(self.keep_certificate(webhook.clone(), reached)),
-            tokio::spawn(self.survey()),
-            tokio::spawn(self.settle(&webhook)),
-            tokio::spawn(self.follow_clients()),
+            tokio::spawn(replica.clone().follow_registrations(webhook.clone())),
+            tokio::spawn(replica.clone().keep_certificate(webhook.clone(), reached)),
+            tokio::spawn(replica.clone().survey()),
+            tokio::spawn(replica.clone().settle(webhook.clone())),
+            tokio::spawn(replica.clone().follow_clients()),
         ];
         if let Ok(address) = listener.local_addr() {
             info!(%address, "The webhook serves");
         }
-        server::serve(listener, self.tls.clone(), webhook, stop).await;
+        server::serve(listener, replica.tls.clone(), webhook, stop).await;
         for task in tasks {
             task.abort();
         }
     }
 
-    fn follow_registrations(&self, webhook: Arc<Webhook>) -> impl Future<Output = ()> + use<> {
-        let operator = self.operator.clone();
-        async move {
-            let begin = || force::follow(&operator, &webhook);
-            operator.persist("watching registrations", begin).await;
-        }
+    async fn follow_registrations(self: Arc<Self>, webhook: Arc<Webhook>) {
+        let begin = || force::follow(&self.operator, &webhook);
+        self.operator.persist("watching registrations", begin).await;
     }
 
-    fn keep_certificate(
-        &self,
-        webhook: Arc<Webhook>,
-        reached: watch::Sender<Reachable>,
-    ) -> impl Future<Output = ()> + use<> {
-        let (certificates, endpoint, operator) =
-            (self.certificates.clone(), self.endpoint.clone(), self.operator.clone());
-        async move {
-            let begin = || keep(&certificates, &webhook, &endpoint, &reached, operator.timing.webhook.look);
-            operator.persist("keeping the certificate", begin).await;
-        }
+    async fn keep_certificate(self: Arc<Self>, webhook: Arc<Webhook>, reached: watch::Sender<Reachable>) {
+        let begin = || self.keep(&webhook, &reached);
+        self.operator.persist("keeping the certificate", begin).await;
     }
 
-    fn follow_clients(&self) -> impl Future<Output = ()> + use<> {
-        let (operator, tls) = (self.operator.clone(), self.tls.clone());
-        async move {
-            let begin = || tls.run(operator.timing.webhook.certificate_poll);
-            operator.persist("reading the authority of clients", begin).await;
-        }
+    async fn follow_clients(self: Arc<Self>) {
+        let begin = || self.tls.run(self.operator.timing.webhook.certificate_poll);
+        self.operator.persist("reading the authority of clients", begin).await;
     }
 
     /// Refreshes now and then whether the server has native sidecars, because a node with an older kubelet may have joined. The
     /// leader refreshes that more often.
-    fn survey(&self) -> impl Future<Output = ()> + use<> {
-        let operator = self.operator.clone();
-        async move {
-            let begin = || async {
-                loop {
-                    tokio::time::sleep(operator.timing.webhook.survey).await;
-                    operator.refresh(operator.timing.webhook.survey).await;
-                }
-            };
-            operator.persist("asking what the server can do", begin).await;
-        }
+    async fn survey(self: Arc<Self>) {
+        let begin = || async {
+            let period = self.operator.timing.controller.discovery_at_rest;
+            loop {
+                tokio::time::sleep(period).await;
+                self.operator.refresh(period).await;
+            }
+        };
+        self.operator.persist("asking what the server can do", begin).await;
     }
 
-    /// Marks the replica ready once the webhook knows which policies are in effect, and the Namespaces that they read.
-    fn settle(&self, webhook: &Arc<Webhook>) -> impl Future<Output = ()> + use<> {
-        let (mut settled, ready, webhook) = (webhook.settled.subscribe(), self.ready.clone(), webhook.clone());
-        let mut namespaces = self.operator.namespaces_progress();
-        async move {
-            if settled.wait_for(|settled| *settled).await.is_err() {
-                return;
-            }
-            if webhook.policies.load().read_namespaces() {
-                let _ = namespaces.wait_for(|progress| *progress != Progress::Starting).await;
-            }
-            ready.store(true, Ordering::Relaxed);
+    /// Marks the replica ready once the webhook knows which policies are in force, and the Namespaces that they read.
+    async fn settle(self: Arc<Self>, webhook: Arc<Webhook>) {
+        if webhook.settled.subscribe().wait_for(|settled| *settled).await.is_err() {
+            return;
         }
+        if webhook.policies.load().read_namespaces() {
+            let mut namespaces = self.operator.namespaces_progress();
+            let _ = namespaces.wait_for(|progress| *progress != Progress::Starting).await;
+        }
+        self.ready.store(true, Ordering::Relaxed);
     }
 
     /// Waits for a certificate.
@@ -222,6 +204,25 @@ impl Replica {
             tell(reached, Err(reason));
             tokio::time::sleep(pauses.next().unwrap_or(longest)).await;
         }
+    }
+
+    /// Keeps the certificate. Publishes each new bundle, and problems with the certificate or with invalid reviews.
+    async fn keep(&self, webhook: &Webhook, reached: &watch::Sender<Reachable>) {
+        let (certificates, look) = (&self.certificates, self.operator.timing.webhook.look);
+        let mut changed = certificates.changed();
+        let telling = async {
+            loop {
+                // An unreachable server is temporary, and other code reports it.
+                let trouble = certificates.trouble(Timestamp::now()).filter(|trouble| trouble.code != Code::ServerAway);
+                let trouble = trouble.or_else(|| webhook.trouble(Instant::now()));
+                let ca_bundle = certificates.ca_bundle();
+                tell(reached, Ok(Arc::new(Reach { endpoint: self.endpoint.clone(), ca_bundle, trouble })));
+                if let Ok(Err(_)) = tokio::time::timeout(look, changed.changed()).await {
+                    return;
+                }
+            }
+        };
+        tokio::join!(certificates.run(), telling);
     }
 }
 
@@ -251,28 +252,4 @@ fn tell(reached: &watch::Sender<Reachable>, reachable: Reachable) {
         *known = reachable;
         is_new
     });
-}
-
-/// Keeps the certificate. Publishes each new bundle, and problems with the certificate or with invalid reviews.
-async fn keep(
-    certificates: &Certificates,
-    webhook: &Webhook,
-    endpoint: &Endpoint,
-    reached: &watch::Sender<Reachable>,
-    look: Duration,
-) {
-    let mut changed = certificates.changed();
-    let telling = async {
-        loop {
-            // An unreachable server is temporary, and other code reports it.
-            let trouble = certificates.trouble(Timestamp::now()).filter(|trouble| trouble.code != Code::ServerAway);
-            let trouble = trouble.or_else(|| webhook.trouble(Instant::now()));
-            let ca_bundle = certificates.ca_bundle();
-            tell(reached, Ok(Arc::new(Reach { endpoint: endpoint.clone(), ca_bundle, trouble })));
-            if let Ok(Err(_)) = tokio::time::timeout(look, changed.changed()).await {
-                return;
-            }
-        }
-    };
-    tokio::join!(certificates.run(), telling);
 }
