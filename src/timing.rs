@@ -1,7 +1,7 @@
 //! The waiting times of the operator: one table for all of `scpol run`.
 //!
 //! `scpol run` uses [`Timing::documented`], whose values are in the docs. `SCPOL_TIMING=short` selects
-//! [`Timing::short`], so that tests on real servers wait less. Both tables keep the same order of values, which the
+//! [`Timing::short`], so that tests on real servers wait less. Both keep the same order of values, which the
 //! tests of this module check.
 //!
 //! Not in the table: times that users set by flags, such as `--lease-duration`; times of a single command; and the
@@ -45,472 +45,288 @@ impl Waited {
     }
 }
 
-/// All waiting times of the operator.
-#[derive(Debug)]
-pub struct Timing {
-    /// The process: start, leadership, stop.
-    pub process: Process,
-    /// Watches of the API server.
-    pub watch: Watch,
+/// Declares groups of times, each in one line: the documented value, and after `short` the one for tests on real servers, if it
+/// is another.
+macro_rules! times {
+    ($($(#[$doc:meta])* $group:ident $type:ident { $($(#[$about:meta])* $name:ident: $value:expr $(, short $short:expr)?;)* })*) => {
+        /// All waiting times of the operator.
+        #[derive(Debug)]
+        pub struct Timing {
+            $($(#[$doc])* pub $group: $type,)*
+        }
+
+        $($(#[$doc])*
+        #[derive(Debug)]
+        pub struct $type {
+            $($(#[$about])* pub $name: Duration,)*
+        })*
+
+        const DOCUMENTED: Timing = Timing { $($group: $type { $($name: $value,)* },)* };
+
+        const SHORT: Timing = Timing { $($group: $type { $($name: times!(@short $value $(, $short)?),)* },)* };
+    };
+    (@short $value:expr) => { $value };
+    (@short $value:expr, $short:expr) => { $short };
+}
+
+// Values that are not shortened are limits that no test waits for, or times that a real API server needs.
+times! {
+    /// The process: start, leadership, probes.
+    process Process {
+        /// The interval at which a loop reports to `/livez` that it runs.
+        beat: seconds(1), short millis(500);
+        /// The time without a report after which `/livez` fails.
+        // More than `CALL_LIMIT`, as in the documented table.
+        stuck: seconds(30), short seconds(12);
+        /// The pause before a task restarts after a panic, because stored objects may make it panic again.
+        panic_pause: seconds(1), short millis(100);
+        /// The time for which `/readyz` waits for the operator to become ready for the first time, before it answers that it is
+        /// not. It is less than the timeout of the readiness probe.
+        first_ready: millis(1500);
+        /// The pause between attempts to reach the API server at the start.
+        reach_pause: seconds(1), short millis(250);
+        /// The wait for a missing right at the start. A new API server rejects every request until it has read its roles.
+        rights: seconds(5), short seconds(4);
+        /// The interval at which a follower checks whether the lease is free.
+        follower_look: seconds(1), short millis(400);
+        /// The time limit of the question whether a client may read `/metrics`. Prometheus waits 10 s.
+        scraper: seconds(2);
+        /// The time for which a rendering of `/metrics` is kept.
+        // Tests read a counter right after the event.
+        scrape: seconds(1), short millis(20);
+    }
+
+    /// The end of the process.
+    stop Stop {
+        /// The wait of a stopping leader for a successor. Followers look every [`Process::follower_look`].
+        successor: millis(2500), short millis(1500);
+        /// The time for a stopping operator to write its stop into the status of policies, before it unregisters. The
+        /// remaining steps must also fit into `--shutdown-grace`.
+        report: millis(1500);
+        /// The pause between two such attempts.
+        report_pause: millis(200), short millis(100);
+        /// The time for which the webhook of a stopping replica still answers. API servers may call it until they see the
+        /// registration without it.
+        leaving: seconds(3), short seconds(2);
+        /// The time to write the queued events when the operator stops.
+        event_flush: seconds(1);
+    }
+
+    /// Watches of the API server, and the cache of Namespaces.
+    watch Watch {
+        /// The duration of a watch, in whole seconds. A connection may die silently, with the machine of the API server or
+        /// in a firewall. The failure is noticed at the end of the watch plus kube's margin of 5 s, which is within
+        /// [`CREATE_LIMIT`].
+        duration: seconds(25), short seconds(6);
+        /// The duration of a watch of custom resources, in whole seconds. The watch survives the deletion of their
+        /// definition, but stays silent after the definition is created again (seen on 1.13.5). No create waits longer for
+        /// us than this.
+        duration_of_custom_resources: seconds(10), short seconds(3);
+        /// The first pause after a failed watch. It doubles up to [`Self::longest_pause`].
+        first_pause: millis(100);
+        /// The longest pause of a failing watch. kube's own pauses grow to 30 s, which is [`CREATE_LIMIT`].
+        longest_pause: millis(1500), short millis(500);
+        /// The time after its start in which an API server may reject lists, because it has not read its roles. After that,
+        /// a right is missing. After that and a call without a failure, the right has been granted.
+        refused: seconds(10), short seconds(6);
+        /// How long the labels of Namespaces stay those with which workloads have been compared, although they change all the time.
+        /// To compare all again takes seconds, and rollouts wait for that.
+        relabelled: seconds(60), short seconds(3);
+        /// The time limit for the read of a Namespace that is not cached. The API server waits 3 s in all.
+        namespace: seconds(1);
+        /// The time for which a call waits for the watch to show a Namespace that the server is not asked for.
+        namespace_arrival: millis(250);
+        /// The time for which a Namespace that the server does not know keeps others from being asked for.
+        unknown_namespace: millis(500);
+    }
+
     /// The loop that compares policies with registrations.
-    pub controller: Controller,
-    /// The check that a shared registration is in effect.
-    pub registration: Registration,
-    /// The Initializer engine.
-    pub initializer: Initializer,
+    controller Controller {
+        /// The interval at which the loop checks for due work.
+        tick: seconds(1), short millis(250);
+        /// The longest pause between two full passes.
+        longest_rest: millis(250);
+        /// The pause before a policy is tried again after a failure.
+        retry: seconds(10), short seconds(2);
+        /// The pause before a policy is verified again, if another admission plugin may have rejected the probe.
+        verify_again: seconds(60), short seconds(4);
+        /// The shortest time between two statuses of one policy that differ only in counts or in the words of messages
+        /// (contract of the API). All else is written at once.
+        status_period: seconds(10), short seconds(2);
+        /// A policy that is in force within this time gets one status instead of two.
+        first_status: seconds(3), short millis(1700);
+        /// The interval of discovery while all is well. A node with an older kubelet may have joined.
+        discovery_at_rest: seconds(15 * 60);
+        /// The interval of discovery while a policy waits for its result.
+        discovery_period: seconds(10), short millis(2500);
+        /// The pause before discovery is repeated, if the server could not answer or no longer lists a resource. A new API
+        /// server serves custom resources slightly later than all else.
+        discovery_again: seconds(3), short seconds(2);
+        /// The interval of checks whether a missing right has been granted.
+        rights_period: seconds(10), short seconds(2);
+        /// The time for which an engine counts as switched off while a policy waits for it. A trial may have been too
+        /// early.
+        engine_off: seconds(5 * 60), short seconds(15);
+        /// The shortest time between the beginnings of two counts of all workloads. The first change of the policies is counted
+        /// in a moment, and several changes in a row cause one count.
+        recount_delay: seconds(1), short millis(300);
+    }
+
+    /// The check that a shared registration, or that of the author check, is in force.
+    registration Registration {
+        /// The interval of checks whether a hold of the author check, or a pause after a failure, is over.
+        author_look: seconds(1), short millis(250);
+        /// The time in which a registration must take effect on a dry-run create. API servers watch webhook configurations,
+        /// and read admission policies once a second. A large admission policy takes half a second to compile.
+        probe_limit: seconds(8), short seconds(5);
+        /// The pause between two trials.
+        probe_pause: millis(50);
+        /// The pause between two trials of the author check.
+        author_probe_pause: millis(100);
+        /// The time after which every API server uses a registration that no trial can verify. It is longer than the second
+        /// between two reads of admission policies.
+        // API servers read admission policies and configurations once a second.
+        settling: seconds(3), short millis(1500);
+        /// The time limit of all questions about the author of one policy together. The API server waits 3 s in all.
+        author_rights: seconds(2);
+    }
+
+    /// The registrations of the Initializer engine.
+    configuration Configuration {
+        /// The time after which a changed configuration is in force on every API server. Each server reads configurations
+        /// once a second (apiserver `configuration_manager.go`), so it takes 1 to 3 s. Kubernetes' own tests wait 3 s.
+        settling: seconds(3), short millis(1500);
+        /// The time in which a registration must take effect on a dry-run create.
+        probe_limit: seconds(5), short seconds(4);
+        /// The pause between two trials.
+        probe_pause: millis(100);
+        /// The first pause between two looks for waiting objects. It doubles up to [`Self::longest_drain_pause`].
+        first_drain_pause: millis(200), short millis(100);
+        /// The longest pause between two such looks.
+        longest_drain_pause: seconds(1), short millis(500);
+        /// The longest duration of a request. A validating webhook may delay a create, which is then stored after its
+        /// policy was deleted. The API server's default is 60 s (`--request-timeout`).
+        request: seconds(60), short seconds(6);
+    }
+
+    /// The worker of the Initializer engine.
+    initializer Initializer {
+        /// The time limit of a decision, after which the policy's `failurePolicy` decides. It is less than
+        /// [`CREATE_LIMIT`].
+        // More than `CALL_LIMIT`, so a single call without an answer decides nothing.
+        decision: seconds(20), short seconds(12);
+        /// The pause after the first failure of an object. It doubles up to [`Self::longest_retry`].
+        first_retry: millis(5);
+        /// The longest pause before a retry of an object. The server itself gives up on a create after [`CREATE_LIMIT`].
+        longest_retry: seconds(30), short seconds(3);
+        /// The shortest pause before a retry after a rejection that only others can resolve, such as a missing right.
+        after_refusal: seconds(1), short millis(300);
+        /// The pause of the worker if a server has too many requests and names no time. API servers name one second.
+        pause: seconds(1);
+        /// The longest pause that a server can demand. Slots become free after [`CREATE_LIMIT`] at the latest.
+        longest_pause: seconds(30);
+        /// The time after which rejected writes are reported, because an occasional 429 is harmless.
+        refused: seconds(3), short millis(1500);
+        /// The pause of the priority lane after the server has rejected the impersonation.
+        lane_closed: seconds(60), short seconds(5);
+    }
+
     /// The connections to the ports.
-    pub connections: Connections,
+    connections Connections {
+        /// The time limit of a handshake, then of the head of the first request, and of the head of each later one from its
+        /// first byte on.
+        opening: seconds(10), short seconds(3);
+        /// The time for which a connection may stay idle. Prometheus scrapes more often.
+        idle: seconds(2 * 60), short seconds(30);
+        /// The time for which a connection may stay idle after a valid review.
+        proven_idle: seconds(60 * 60);
+        /// The interval at which connections are closed whose time is over.
+        look: millis(500), short millis(250);
+        /// The pause after a failed accept, because file descriptors may have run out.
+        accept_pause: millis(100);
+    }
+
     /// The webhook engine.
-    pub webhook: Webhook,
+    webhook Webhook {
+        /// The interval at which the Secret or the files of the certificate are read.
+        certificate_poll: seconds(30), short seconds(2);
+        /// The time until every API server and every replica uses a changed authority or leaf. Replicas look every
+        /// [`Self::certificate_poll`], and API servers take some seconds.
+        authority_settling: seconds(5 * 60), short seconds(5);
+        /// The pause between the first two attempts to get a certificate. A new API server has not read its rights yet.
+        first_certificate_pause: millis(100);
+        /// The longest pause between later attempts.
+        longest_certificate_pause: seconds(2), short millis(500);
+        /// The interval of checks for problems with the certificate or with reviews.
+        look: seconds(5), short millis(500);
+        /// The time limit of a body. API servers give up after 3 s, as the registration says; those of 1.13 after 30 s.
+        body: seconds(10), short seconds(3);
+        /// The time for which idle connections stay open while the server stops, so that a call in transit is still
+        /// answered.
+        linger: seconds(2), short seconds(1);
+        /// The time for running calls after that.
+        drain: seconds(5);
+        /// The time for which reports about calls of a registration wait until this replica has seen the registration.
+        unseen: seconds(5);
+        /// The time for which API servers may still call by a registration that has been replaced or deleted. They see that
+        /// within seconds.
+        left: seconds(60);
+        /// The time for which a call waits until the policies in force are known. The API server waits 3 s in all.
+        settling: seconds(1);
+        /// The time for which an invalid review is reported.
+        bad_review: seconds(60), short seconds(6);
+    }
+
     /// The records about workloads.
-    pub workloads: Workloads,
+    workloads Workloads {
+        /// The time for which a problem is reported that has not recurred.
+        trouble: seconds(60), short seconds(30);
+        /// The time after which a missing event is given up.
+        event: seconds(5), short millis(1500);
+        /// The time for which a list of policies that was read for one decision is reused for others.
+        policies: seconds(1), short millis(300);
+        /// The pause before the pods of a workload that lacks ready ones are listed. It doubles up to [`Self::longest_look`].
+        look: seconds(10), short millis(500);
+        /// The longest pause between two such lists of a workload.
+        longest_look: seconds(60), short seconds(2);
+        /// The pause after each request for reports.
+        report_pause: millis(250), short millis(20);
+        /// The shortest time between two looks at a namespace for its report.
+        report_period: seconds(10), short millis(500);
+        /// The pause before reports are tried again after a failure.
+        report_again: seconds(10), short seconds(1);
+    }
+
     /// Rollouts.
-    pub rollout: Rollout,
+    rollout Rollout {
+        /// The interval at which the leader looks at rollouts.
+        tick: seconds(1), short millis(250);
+        /// The pause before a PodDisruptionBudget, or a server that rejected a write for want of a right, is asked again.
+        again: seconds(10), short seconds(1);
+        /// The pause before the right to keep revisions is asked for again, while no policy rolls anything out.
+        rights: seconds(60), short seconds(6);
+    }
+
     /// `scpol uninstall`.
-    pub uninstall: Uninstall,
+    uninstall Uninstall {
+        /// The time for a running operator to settle waiting objects, before the command releases them without a sidecar.
+        /// The operator needs milliseconds.
+        patience: seconds(2), short seconds(1);
+        /// The pause between two looks for waiting objects.
+        pause: millis(200), short millis(100);
+        /// The time for the server to notice that rights are gone.
+        rights: seconds(10);
+        /// The pause between two such looks.
+        rights_pause: millis(100);
+    }
 }
 
-/// See [`Timing::process`].
-#[derive(Debug)]
-pub struct Process {
-    /// The interval at which a loop reports to `/livez` that it runs.
-    pub beat: Duration,
-    /// The time without a report after which `/livez` fails.
-    pub stuck: Duration,
-    /// The pause before a task restarts after a panic, because stored objects may make it panic again.
-    pub panic_pause: Duration,
-    /// The time for which `/readyz` waits for the operator to become ready for the first time, before it answers that it is
-    /// not. It is less than the timeout of the readiness probe.
-    pub first_ready: Duration,
-    /// The pause between attempts to reach the API server at the start.
-    pub reach_pause: Duration,
-    /// The wait for a missing right at the start. A new API server rejects every request until it has read its roles.
-    pub rights: Duration,
-    /// The interval at which a follower checks whether the lease is free.
-    pub follower_look: Duration,
-    /// The wait of a stopping leader for a successor. Followers look every [`Self::follower_look`].
-    pub successor: Duration,
-    /// The time for a stopping operator to write its stop into the status of policies, before it unregisters. The
-    /// remaining steps must also fit into `--shutdown-grace`.
-    pub stop_report: Duration,
-    /// The pause between two such attempts.
-    pub stop_report_pause: Duration,
-    /// The time for which the webhook of a stopping replica still answers. API servers may call it until they see the
-    /// registration without it.
-    pub leaving: Duration,
-    /// The time limit of the question whether a client may read `/metrics`. Prometheus waits 10 s.
-    pub scraper: Duration,
-    /// The time for which a rendering of `/metrics` is kept.
-    pub scrape: Duration,
-    /// The time to write the queued events when the operator stops.
-    pub event_flush: Duration,
-}
-
-/// See [`Timing::watch`].
-#[derive(Debug)]
-pub struct Watch {
-    /// The duration of a watch, in whole seconds. A connection may die silently, with the machine of the API server or
-    /// in a firewall. The failure is noticed at the end of the watch plus kube's margin of 5 s, which is within
-    /// [`CREATE_LIMIT`].
-    pub duration: Duration,
-    /// The duration of a watch of custom resources, in whole seconds. The watch survives the deletion of their
-    /// definition, but stays silent after the definition is created again (seen on 1.13.5). No create waits longer for
-    /// us than this.
-    pub duration_of_custom_resources: Duration,
-    /// The first pause after a failed watch. It doubles up to [`Self::longest_pause`].
-    pub first_pause: Duration,
-    /// The longest pause of a failing watch. kube's own pauses grow to 30 s, which is [`CREATE_LIMIT`].
-    pub longest_pause: Duration,
-    /// The time after its start in which an API server may reject lists, because it has not read its roles. After that,
-    /// a right is missing. After that and a call without a failure, the right has been granted.
-    pub refused: Duration,
-    /// How long the labels of Namespaces stay those with which workloads have been compared, although they change all the time.
-    /// To compare all again takes seconds, and rollouts wait for that.
-    pub relabelled: Duration,
-}
-
-/// See [`Timing::controller`].
-#[derive(Debug)]
-pub struct Controller {
-    /// The interval at which the loop checks for due work.
-    pub tick: Duration,
-    /// The longest pause between two full passes.
-    pub longest_rest: Duration,
-    /// The pause before a policy is tried again after a failure.
-    pub retry: Duration,
-    /// The pause before a policy is verified again, if another admission plugin may have rejected the probe.
-    pub verify_again: Duration,
-    /// The shortest time between two statuses of one policy that differ only in counts or in the words of messages
-    /// (contract of the API). All else is written at once.
-    pub status_period: Duration,
-    /// A policy that is in effect within this time gets one status instead of two.
-    pub first_status: Duration,
-    /// The interval of discovery while all is well. A node with an older kubelet may have joined.
-    pub discovery_at_rest: Duration,
-    /// The interval of discovery while a policy waits for its result.
-    pub discovery_period: Duration,
-    /// The pause before discovery is repeated, if the server could not answer or no longer lists a resource. A new API
-    /// server serves custom resources slightly later than all else.
-    pub discovery_again: Duration,
-    /// The interval of checks whether a missing right has been granted.
-    pub rights_period: Duration,
-    /// The time for which an engine counts as switched off while a policy waits for it. A trial may have been too
-    /// early.
-    pub engine_off: Duration,
-    /// The shortest time between the beginnings of two counts of all workloads. The first change of the policies is counted
-    /// in a moment, and several changes in a row cause one count.
-    pub recount_delay: Duration,
-    /// The interval of checks whether a hold of the author check, or a pause after a failure, is over.
-    pub author_look: Duration,
-}
-
-/// See [`Timing::registration`].
-#[derive(Debug)]
-pub struct Registration {
-    /// The time in which a registration must take effect on a dry-run create. API servers watch webhook configurations,
-    /// and read admission policies once a second. A large admission policy takes half a second to compile.
-    pub probe_limit: Duration,
-    /// The pause between two trials.
-    pub probe_pause: Duration,
-    /// The pause between two trials of the author check.
-    pub author_probe_pause: Duration,
-    /// The time after which every API server uses a registration that no trial can verify. It is longer than the second
-    /// between two reads of admission policies.
-    pub settling: Duration,
-}
-
-/// See [`Timing::initializer`].
-#[derive(Debug)]
-pub struct Initializer {
-    /// The time after which a changed configuration is in effect on every API server. Each server reads configurations
-    /// once a second (apiserver `configuration_manager.go`), so it takes 1 to 3 s. Kubernetes' own tests wait 3 s.
-    pub settling: Duration,
-    /// The time in which a registration must take effect on a dry-run create.
-    pub probe_limit: Duration,
-    /// The pause between two trials.
-    pub probe_pause: Duration,
-    /// The first pause between two looks for waiting objects. It doubles up to [`Self::longest_drain_pause`].
-    pub first_drain_pause: Duration,
-    /// The longest pause between two such looks.
-    pub longest_drain_pause: Duration,
-    /// The longest duration of a request. A validating webhook may delay a create, which is then stored after its
-    /// policy was deleted. The API server's default is 60 s (`--request-timeout`).
-    pub request: Duration,
-    /// The time limit of a decision, after which the policy's `failurePolicy` decides. It is less than
-    /// [`CREATE_LIMIT`].
-    pub decision: Duration,
-    /// The pause after the first failure of an object. It doubles up to [`Self::longest_retry`].
-    pub first_retry: Duration,
-    /// The longest pause before a retry of an object. The server itself gives up on a create after [`CREATE_LIMIT`].
-    pub longest_retry: Duration,
-    /// The shortest pause before a retry after a rejection that only others can resolve, such as a missing right.
-    pub after_refusal: Duration,
-    /// The pause of the worker if a server has too many requests and names no time. API servers name one second.
-    pub pause: Duration,
-    /// The longest pause that a server can demand. Slots become free after [`CREATE_LIMIT`] at the latest.
-    pub longest_pause: Duration,
-    /// The time after which rejected writes are reported, because an occasional 429 is harmless.
-    pub refused: Duration,
-    /// The pause of the priority lane after the server has rejected the impersonation.
-    pub lane_closed: Duration,
-}
-
-impl Initializer {
+impl Configuration {
     /// The time after a registration was deleted in which a create that waits for us may still be stored.
     pub const fn longest_create(&self) -> Duration {
         self.request.saturating_add(self.settling)
     }
 }
-
-/// See [`Timing::connections`].
-#[derive(Debug)]
-pub struct Connections {
-    /// The time limit of a handshake, then of the head of the first request, and of the head of each later one from its
-    /// first byte on.
-    pub opening: Duration,
-    /// The time for which a connection may stay idle. Prometheus scrapes more often.
-    pub idle: Duration,
-    /// The time for which a connection may stay idle after a valid review.
-    pub proven_idle: Duration,
-    /// The interval at which connections are closed whose time is over.
-    pub look: Duration,
-    /// The pause after a failed accept, because file descriptors may have run out.
-    pub accept_pause: Duration,
-}
-
-/// See [`Timing::webhook`].
-#[derive(Debug)]
-pub struct Webhook {
-    /// The interval at which the Secret or the files of the certificate are read.
-    pub certificate_poll: Duration,
-    /// The time until every API server and every replica uses a changed authority or leaf. Replicas look every
-    /// [`Self::certificate_poll`], and API servers take some seconds.
-    pub authority_settling: Duration,
-    /// The pause between the first two attempts to get a certificate. A new API server has not read its rights yet.
-    pub first_certificate_pause: Duration,
-    /// The longest pause between later attempts.
-    pub longest_certificate_pause: Duration,
-    /// The interval of checks for problems with the certificate or with reviews.
-    pub look: Duration,
-    /// The interval of a replica's discovery, equal to the controller's at rest.
-    pub survey: Duration,
-    /// The time limit of a body. API servers give up after 3 s, as the registration says; those of 1.13 after 30 s.
-    pub body: Duration,
-    /// The time for which idle connections stay open while the server stops, so that a call in transit is still
-    /// answered.
-    pub linger: Duration,
-    /// The time for running calls after that.
-    pub drain: Duration,
-    /// The time limit for the read of a Namespace that is not cached. The API server waits 3 s in all.
-    pub namespace: Duration,
-    /// The time for which a call waits for the watch to show a Namespace that the server is not asked for.
-    pub namespace_arrival: Duration,
-    /// The time for which a Namespace that the server does not know keeps others from being asked for.
-    pub unknown_namespace: Duration,
-    /// The time for which reports about calls of a registration wait until this replica has seen the registration.
-    pub unseen: Duration,
-    /// The time for which API servers may still call by a registration that has been replaced or deleted. They see that
-    /// within seconds.
-    pub left: Duration,
-    /// The time for which a call waits until the policies in effect are known. The API server waits 3 s in all.
-    pub settling: Duration,
-    /// The time for which an invalid review is reported.
-    pub bad_review: Duration,
-    /// The time limit of all questions about the author of one policy together. The API server waits 3 s in all.
-    pub rights: Duration,
-}
-
-/// See [`Timing::workloads`].
-#[derive(Debug)]
-pub struct Workloads {
-    /// The time for which a problem is reported that has not recurred.
-    pub trouble: Duration,
-    /// The time after which a missing event is given up.
-    pub event: Duration,
-    /// The time for which a list of policies that was read for one decision is reused for others.
-    pub policies: Duration,
-    /// The pause before the pods of a workload that lacks ready ones are listed. It doubles up to [`Self::longest_look`].
-    pub look: Duration,
-    /// The longest pause between two such lists of a workload.
-    pub longest_look: Duration,
-    /// The pause after each request for reports.
-    pub report_pause: Duration,
-    /// The shortest time between two looks at a namespace for its report.
-    pub report_period: Duration,
-    /// The pause before reports are tried again after a failure.
-    pub report_again: Duration,
-}
-
-/// See [`Timing::uninstall`].
-#[derive(Debug)]
-pub struct Uninstall {
-    /// The time for a running operator to settle waiting objects, before the command releases them without a sidecar.
-    /// The operator needs milliseconds.
-    pub patience: Duration,
-    /// The pause between two looks for waiting objects.
-    pub pause: Duration,
-    /// The time for the server to notice that rights are gone.
-    pub rights: Duration,
-    /// The pause between two such looks.
-    pub rights_pause: Duration,
-}
-
-/// See [`Timing::rollout`].
-#[derive(Debug)]
-pub struct Rollout {
-    /// The interval at which the leader looks at rollouts.
-    pub tick: Duration,
-    /// The pause before a PodDisruptionBudget, or a server that rejected a write for want of a right, is asked again.
-    pub again: Duration,
-    /// The pause before the right to keep revisions is asked for again, while no policy rolls anything out.
-    pub rights: Duration,
-}
-
-const DOCUMENTED: Timing = Timing {
-    process: Process {
-        beat: seconds(1),
-        stuck: seconds(30),
-        panic_pause: seconds(1),
-        first_ready: millis(1500),
-        reach_pause: seconds(1),
-        rights: seconds(5),
-        follower_look: seconds(1),
-        successor: millis(2500),
-        stop_report: millis(1500),
-        stop_report_pause: millis(200),
-        leaving: seconds(3),
-        scraper: seconds(2),
-        scrape: seconds(1),
-        event_flush: seconds(1),
-    },
-    watch: Watch {
-        duration: seconds(25),
-        duration_of_custom_resources: seconds(10),
-        first_pause: millis(100),
-        longest_pause: millis(1500),
-        refused: seconds(10),
-        relabelled: seconds(60),
-    },
-    controller: Controller {
-        tick: seconds(1),
-        longest_rest: millis(250),
-        retry: seconds(10),
-        verify_again: seconds(60),
-        status_period: seconds(10),
-        first_status: seconds(3),
-        discovery_at_rest: seconds(15 * 60),
-        discovery_period: seconds(10),
-        discovery_again: seconds(3),
-        rights_period: seconds(10),
-        engine_off: seconds(5 * 60),
-        recount_delay: seconds(1),
-        author_look: seconds(1),
-    },
-    registration: Registration {
-        probe_limit: seconds(8),
-        probe_pause: millis(50),
-        author_probe_pause: millis(100),
-        settling: seconds(3),
-    },
-    initializer: Initializer {
-        settling: seconds(3),
-        probe_limit: seconds(5),
-        probe_pause: millis(100),
-        first_drain_pause: millis(200),
-        longest_drain_pause: seconds(1),
-        request: seconds(60),
-        decision: seconds(20),
-        first_retry: millis(5),
-        longest_retry: seconds(30),
-        after_refusal: seconds(1),
-        pause: seconds(1),
-        longest_pause: seconds(30),
-        refused: seconds(3),
-        lane_closed: seconds(60),
-    },
-    connections: Connections {
-        opening: seconds(10),
-        idle: seconds(2 * 60),
-        proven_idle: seconds(60 * 60),
-        look: millis(500),
-        accept_pause: millis(100),
-    },
-    webhook: Webhook {
-        certificate_poll: seconds(30),
-        authority_settling: seconds(5 * 60),
-        first_certificate_pause: millis(100),
-        longest_certificate_pause: seconds(2),
-        look: seconds(5),
-        survey: seconds(15 * 60),
-        body: seconds(10),
-        linger: seconds(2),
-        drain: seconds(5),
-        namespace: seconds(1),
-        namespace_arrival: millis(250),
-        unknown_namespace: millis(500),
-        unseen: seconds(5),
-        left: seconds(60),
-        settling: seconds(1),
-        bad_review: seconds(60),
-        rights: seconds(2),
-    },
-    workloads: Workloads {
-        trouble: seconds(60),
-        event: seconds(5),
-        policies: seconds(1),
-        look: seconds(10),
-        longest_look: seconds(60),
-        report_pause: millis(250),
-        report_period: seconds(10),
-        report_again: seconds(10),
-    },
-    rollout: Rollout { tick: seconds(1), again: seconds(10), rights: seconds(60) },
-    uninstall: Uninstall { patience: seconds(2), pause: millis(200), rights: seconds(10), rights_pause: millis(100) },
-};
-
-/// Values that are not shortened are limits that no test waits for, or times that a real API server needs.
-const SHORT: Timing = Timing {
-    process: Process {
-        beat: millis(500),
-        // More than `CALL_LIMIT`, as in the documented table.
-        stuck: seconds(12),
-        panic_pause: millis(100),
-        reach_pause: millis(250),
-        rights: seconds(4),
-        follower_look: millis(400),
-        successor: millis(1500),
-        stop_report_pause: millis(100),
-        leaving: seconds(2),
-        // Tests read a counter right after the event.
-        scrape: millis(20),
-        ..DOCUMENTED.process
-    },
-    watch: Watch {
-        duration: seconds(6),
-        duration_of_custom_resources: seconds(3),
-        longest_pause: millis(500),
-        refused: seconds(6),
-        relabelled: seconds(3),
-        ..DOCUMENTED.watch
-    },
-    controller: Controller {
-        tick: millis(250),
-        retry: seconds(2),
-        verify_again: seconds(4),
-        status_period: seconds(2),
-        first_status: millis(1700),
-        discovery_period: millis(2500),
-        discovery_again: seconds(2),
-        rights_period: seconds(2),
-        engine_off: seconds(15),
-        recount_delay: millis(300),
-        author_look: millis(250),
-        ..DOCUMENTED.controller
-    },
-    registration: Registration {
-        probe_limit: seconds(5),
-        // API servers read admission policies and configurations once a second.
-        settling: millis(1500),
-        ..DOCUMENTED.registration
-    },
-    initializer: Initializer {
-        settling: millis(1500),
-        probe_limit: seconds(4),
-        first_drain_pause: millis(100),
-        longest_drain_pause: millis(500),
-        request: seconds(6),
-        // More than `CALL_LIMIT`, so a single call without an answer decides nothing.
-        decision: seconds(12),
-        longest_retry: seconds(3),
-        after_refusal: millis(300),
-        refused: millis(1500),
-        lane_closed: seconds(5),
-        ..DOCUMENTED.initializer
-    },
-    connections: Connections { opening: seconds(3), idle: seconds(30), look: millis(250), ..DOCUMENTED.connections },
-    webhook: Webhook {
-        certificate_poll: seconds(2),
-        authority_settling: seconds(5),
-        longest_certificate_pause: millis(500),
-        look: millis(500),
-        body: seconds(3),
-        linger: seconds(1),
-        bad_review: seconds(6),
-        ..DOCUMENTED.webhook
-    },
-    workloads: Workloads {
-        trouble: seconds(30),
-        event: millis(1500),
-        policies: millis(300),
-        look: millis(500),
-        longest_look: seconds(2),
-        report_pause: millis(20),
-        report_period: millis(500),
-        report_again: seconds(1),
-    },
-    rollout: Rollout { tick: millis(250), again: seconds(1), rights: seconds(6) },
-    uninstall: Uninstall { patience: seconds(1), pause: millis(100), ..DOCUMENTED.uninstall },
-};
 
 impl Timing {
     /// The values for production, as in the docs.
@@ -549,7 +365,7 @@ mod tests {
 
     /// Pairs of times. The first must be less than the second.
     fn ascending(timing: &Timing) -> Vec<(&'static str, Duration, Duration)> {
-        let Timing { process, watch, controller, registration, initializer, .. } = timing;
+        let Timing { process, stop, watch, controller, registration, configuration, initializer, .. } = timing;
         let Timing { connections, webhook, workloads, uninstall, rollout, .. } = timing;
         vec![
             ("a rollout looks before it asks a budget again", rollout.tick, rollout.again),
@@ -557,10 +373,10 @@ mod tests {
             ("a loop beats before it counts as stuck", process.beat, process.stuck),
             ("a probe gets an answer", process.first_ready, READINESS_PROBE),
             ("a call may fail before a loop counts as stuck", CALL_LIMIT, process.stuck),
-            ("a follower looks twice before nobody succeeds", 2 * process.follower_look, process.successor),
-            ("a replica answers until its successor leads", process.successor, process.leaving),
-            ("it tries more than once to report the stop", process.stop_report_pause, process.stop_report),
-            ("idle connections close within the time to leave", webhook.linger, process.leaving),
+            ("a follower looks twice before nobody succeeds", 2 * process.follower_look, stop.successor),
+            ("a replica answers until its successor leads", stop.successor, stop.leaving),
+            ("it tries more than once to report the stop", stop.report_pause, stop.report),
+            ("idle connections close within the time to leave", webhook.linger, stop.leaving),
             ("workloads are compared before labels count again", 2 * controller.recount_delay, watch.relabelled),
             ("custom resources are seen sooner", watch.duration_of_custom_resources, watch.duration),
             ("a dead watch of custom resources is noticed while a create waits", watch.duration, CREATE_LIMIT),
@@ -580,15 +396,15 @@ mod tests {
             ("a policy is retried while an engine is off", controller.retry, controller.engine_off),
             ("a late event is looked for after the count", controller.recount_delay, workloads.event),
             ("every API server has read policies", POLLED, registration.settling),
-            ("every API server has read configurations", POLLED, initializer.settling),
+            ("every API server has read configurations", POLLED, configuration.settling),
             ("a trial waits for every API server", registration.settling, registration.probe_limit),
-            ("a trial waits for every API server", initializer.settling, initializer.probe_limit),
-            ("policies take longer than configurations", initializer.probe_limit, registration.probe_limit),
+            ("a trial waits for every API server", configuration.settling, configuration.probe_limit),
+            ("policies take longer than configurations", configuration.probe_limit, registration.probe_limit),
             ("trials repeat", registration.probe_pause, registration.settling),
             ("trials repeat", registration.author_probe_pause, registration.settling),
-            ("trials repeat", initializer.probe_pause, initializer.settling),
-            ("pauses grow", initializer.first_drain_pause, initializer.longest_drain_pause),
-            ("a registration ends before creates that it held", initializer.settling, initializer.request),
+            ("trials repeat", configuration.probe_pause, configuration.settling),
+            ("pauses grow", configuration.first_drain_pause, configuration.longest_drain_pause),
+            ("a registration ends before creates that it held", configuration.settling, configuration.request),
             ("one call that fails does not decide", CALL_LIMIT, initializer.decision),
             ("a decision comes while the creator waits", initializer.decision, CREATE_LIMIT),
             ("retries grow", initializer.first_retry, initializer.longest_retry),
@@ -599,8 +415,8 @@ mod tests {
             ("pauses grow", webhook.first_certificate_pause, webhook.longest_certificate_pause),
             ("a bad review is seen while it is reported", webhook.look, webhook.bad_review),
             ("a bad review gets into a status", controller.status_period, webhook.bad_review),
-            ("a review waits less than the API server", webhook.namespace + webhook.settling, WEBHOOK),
-            ("an author is judged before the API server gives up", webhook.rights, WEBHOOK),
+            ("a review waits less than the API server", watch.namespace + webhook.settling, WEBHOOK),
+            ("an author is judged before the API server gives up", registration.author_rights, WEBHOOK),
             ("connections outlast their first request", connections.opening + webhook.body, connections.idle),
             ("a connection of an API server is kept longer", connections.idle, connections.proven_idle),
             ("a slow client is noticed in time", connections.look, connections.opening),
@@ -615,11 +431,11 @@ mod tests {
 
     /// Pairs of times. The first must be at most the second.
     fn not_descending(timing: &Timing) -> Vec<(&'static str, Duration, Duration)> {
-        let Timing { process, watch, controller, initializer, webhook, workloads, .. } = timing;
-        let withdrawn = process.successor + process.stop_report + initializer.settling;
+        let Timing { stop, watch, controller, configuration, initializer, webhook, workloads, .. } = timing;
+        let withdrawn = stop.successor + stop.report + configuration.settling;
         vec![
             ("a dead watch is noticed while a create waits", watch.duration + MARGIN, CREATE_LIMIT),
-            ("a policy may take effect before its first status", initializer.settling, controller.first_status),
+            ("a policy may take effect before its first status", configuration.settling, controller.first_status),
             (
                 "an object is retried, jitter included, while its trouble lasts",
                 2 * initializer.longest_retry,
@@ -627,9 +443,8 @@ mod tests {
             ),
             ("a pause is no longer than a server can demand", initializer.pause, initializer.longest_pause),
             ("a create waits no longer than the creator", initializer.longest_pause, CREATE_LIMIT),
-            ("the last replica stops in time", withdrawn + process.event_flush, GRACE),
-            ("the webhook stops in time", process.leaving + webhook.linger + webhook.drain, GRACE),
-            ("replicas know of nodes as soon as the leader", webhook.survey, controller.discovery_at_rest),
+            ("the last replica stops in time", withdrawn + stop.event_flush, GRACE),
+            ("the webhook stops in time", stop.leaving + webhook.linger + webhook.drain, GRACE),
         ]
     }
 

@@ -349,7 +349,7 @@ impl<W: Write> Removal<'_, W> {
             // because the rejecting ones would miss their content. The operator must stay, because API servers would
             // call it.
             if !pieces.is_empty() {
-                tokio::time::sleep(timing.initializer.settling).await;
+                tokio::time::sleep(timing.configuration.settling).await;
             }
         }
         self.release().await?;

@@ -114,7 +114,7 @@ impl Namespaces {
     ///
     /// # Guarantees
     /// However many reviews come: `AT_ONCE` requests at one time. A name that the server does not know, or an error,
-    /// keeps its place for [`timing::Webhook::unknown_namespace`], so that there are a few requests a second at most. A
+    /// keeps its place for [`timing::Watch::unknown_namespace`], so that there are a few requests a second at most. A
     /// known name costs nothing, and delays nobody. The answer is never older than the review: no negative answer is
     /// kept.
     ///
@@ -125,7 +125,7 @@ impl Namespaces {
         client: &Client,
         name: &str,
         may_ask: bool,
-        timing: &'static timing::Webhook,
+        timing: &'static timing::Watch,
     ) -> Result<Option<Arc<Value>>, CallError> {
         if let Some(known) = self.get(name) {
             return Ok(Some(known));
@@ -172,7 +172,7 @@ impl Namespaces {
         self: &Arc<Self>,
         client: &Client,
         name: &str,
-        timing: &'static timing::Webhook,
+        timing: &'static timing::Watch,
     ) -> Option<watch::Receiver<Option<Answer>>> {
         let mut state = self.state();
         if let Some(queued) = state.queued.get(name) {
@@ -192,7 +192,7 @@ impl Namespaces {
     }
 
     /// Asks the server for the queued `name` once there is a place.
-    async fn answer(&self, client: &Client, name: &str, timing: &timing::Webhook) {
+    async fn answer(&self, client: &Client, name: &str, timing: &timing::Watch) {
         let Ok(_place) = self.room.acquire().await else { return };
         // A review that comes from now on might have been written after the server's answer.
         let Some(queued) = self.state().queued.remove(name) else { return };
@@ -335,7 +335,7 @@ mod tests {
     use serde_json::json;
     use tower::{BoxError, service_fn};
 
-    const TIMING: &timing::Webhook = &Timing::short().webhook;
+    const TIMING: &timing::Watch = &Timing::short().watch;
 
     fn namespace(name: &str) -> Object {
         serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap()

@@ -377,7 +377,7 @@ impl Controller {
         if !snapshot.synced {
             return;
         }
-        let until = Instant::now() + self.operator.timing.process.stop_report;
+        let until = Instant::now() + self.operator.timing.stop.report;
         self.withdraw_kinds(&snapshot.stored, until).await;
         self.withdraw_own(&snapshot.stored, until).await;
     }

@@ -186,7 +186,7 @@ impl Controller {
         }
         let mut untold = self.write_all_now(policies).await;
         while !untold.is_empty() && Instant::now() < until {
-            tokio::time::sleep(self.operator.timing.process.stop_report_pause).await;
+            tokio::time::sleep(self.operator.timing.stop.report_pause).await;
             let again = self.write_all_now(untold.clone());
             untold = tokio::time::timeout_at(until.into(), again).await.unwrap_or(untold);
         }

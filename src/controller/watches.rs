@@ -216,7 +216,7 @@ impl Controller {
         let own = self.registrations.own().flat_map(|(resource, _, stored)| engine::kinds_of(resource, stored));
         let kinds: Vec<Arc<Kind>> = any.cloned().chain(own).collect();
         self.watches.registered_at.extend(kinds.into_iter().map(|kind| (kind, now)));
-        let longest_create = self.operator.timing.initializer.longest_create();
+        let longest_create = self.operator.timing.configuration.longest_create();
         for (kind, at) in &mut self.watches.registered_at {
             if at.elapsed() >= longest_create {
                 *at = now;

@@ -238,7 +238,7 @@ async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -
     };
     world.delete_policy("envoy").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
-    tokio::time::sleep(3 * timing().initializer.settling).await;
+    tokio::time::sleep(3 * timing().configuration.settling).await;
     drop((slow, held));
     let since = Instant::now();
     assert_eq!(containers(&creator.await??), ["app"]);

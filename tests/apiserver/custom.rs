@@ -233,7 +233,7 @@ async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -
     world.delete_policy("envoy").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
     // Until then its kind is watched anyway, and a second later it has been checked.
-    tokio::time::sleep(timing().initializer.longest_create() + Duration::from_secs(1)).await;
+    tokio::time::sleep(timing().configuration.longest_create() + Duration::from_secs(1)).await;
     // Another policy makes the operator repeat discovery.
     world.policy("other", at(json!([{ "group": "example.com", "resource": "others" }]), "x")).await?;
     wait_condition(&world.cluster, "other", "Programmed", "False", "TargetNotServed").await?;

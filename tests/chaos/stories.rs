@@ -325,7 +325,7 @@ pub(crate) async fn last_event_lost(scene: &Scene) -> Result<()> {
     scene.proxy.set(vec![Rule::always(Does::Swallow).to(&[Verb::Watch], DEPLOYMENT)]);
     scene.world.create_async(DEPLOYMENTS, &waiting("late", &["envoy.scpol.dev"])).await?;
     // A create may be stored so long after its policy was deleted.
-    within(timing().initializer.longest_create() + RECOVERY, "it waits no more", || async {
+    within(timing().configuration.longest_create() + RECOVERY, "it waits no more", || async {
         Ok(pending(&scene.world.get(&path("late")).await?.context("gone")?).is_empty())
     })
     .await?;

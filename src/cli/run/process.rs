@@ -168,7 +168,7 @@ impl Process {
     /// Hands over to another replica. The last replica unregisters, so that no create waits for ever.
     async fn stop(mut self, term: Option<Term>, mut signals: Signals) -> Result<End> {
         info!(grace = %humantime::format_duration(self.grace), "Stopping");
-        let (since, timing) = (Instant::now(), &self.operator.timing.process);
+        let (since, timing) = (Instant::now(), &self.operator.timing.stop);
         let leave = async {
             let Some(mut term) = term else { return };
             // The worker continues, so that no create waits for the handover.

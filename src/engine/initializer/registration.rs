@@ -90,7 +90,7 @@ async fn verified(
     policy: &Policy,
     kinds: &[Arc<Kind>],
 ) -> Result<Option<Unverified>, Unavailable> {
-    let (timing, mut unverified) = (&operator.timing.initializer, None);
+    let (timing, mut unverified) = (&operator.timing.configuration, None);
     for kind in kinds {
         let mut waited = Waited::begin(Instant::now());
         loop {
@@ -164,7 +164,7 @@ fn probed(operator: &Operator, policy: &Policy, kind: &Kind) -> Option<ApiResour
 ///
 /// The watch of a kind runs longer and shows what a pass misses.
 pub async fn drain(workloads: &Workloads, kinds: &[Arc<Kind>]) {
-    let timing = &workloads.operator.timing.initializer;
+    let timing = &workloads.operator.timing.configuration;
     tokio::time::sleep(timing.settling).await;
     let (since, mut clean) = (Instant::now(), 0);
     let mut pauses = backoff(timing.first_drain_pause, timing.longest_drain_pause);

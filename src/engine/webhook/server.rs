@@ -152,7 +152,7 @@ impl Webhook {
     /// The same webhook, with the check of authors.
     #[must_use]
     pub fn judging_authors(self) -> Self {
-        Self { rights: Some(Rights::new(self.operator.client.clone(), self.timing())), ..self }
+        Self { rights: Some(Rights::new(self.operator.client.clone(), &self.operator.timing.registration)), ..self }
     }
 
     /// The answer to the review in `body`: HTTP status and body.
@@ -291,7 +291,7 @@ impl Webhook {
     /// no registration cannot have the server asked for it.
     async fn namespace(&self, name: &str, may_ask: bool) -> Option<Arc<Value>> {
         let Operator { namespaces, client, .. } = &*self.operator;
-        match namespaces.find(client, name, may_ask, self.timing()).await {
+        match namespaces.find(client, name, may_ask, &self.operator.timing.watch).await {
             Ok(namespace) => namespace,
             Err(error) => {
                 // Anybody can have chosen the name: a line for each would be a flood.
@@ -495,7 +495,7 @@ mod tests {
     async fn an_api_server_that_does_not_answer_holds_up_nobody_for_long() {
         let (webhook, start) = (webhook(), Instant::now());
         let (status, body) = webhook.answer(Call::Mutate, "0123456789abcdef", &review()).await;
-        assert!(start.elapsed() < 2 * TIMING.namespace, "{:?}", start.elapsed());
+        assert!(start.elapsed() < 2 * Timing::short().watch.namespace, "{:?}", start.elapsed());
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(
             (status, &body["response"]["allowed"], body["response"].get("patch")),

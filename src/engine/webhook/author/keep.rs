@@ -109,7 +109,7 @@ impl<'a> Keeper<'a> {
             tokio::select! {
                 Some((_, event)) = events.next() => self.seen(event),
                 Ok(()) = reach.changed() => {}
-                () = tokio::time::sleep(self.operator.timing.controller.author_look), if waits => {}
+                () = tokio::time::sleep(self.operator.timing.registration.author_look), if waits => {}
             }
         }
     }

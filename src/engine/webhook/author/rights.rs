@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, Semaphore};
 
-/// The most policies that are checked at one time. Further ones wait, within [`timing::Webhook::rights`].
+/// The most policies that are checked at one time. Further ones wait, within [`timing::Registration::author_rights`].
 const AT_ONCE: usize = 8;
 /// The most policies of one author that are checked at one time, so that nobody takes all places.
 const OF_AUTHOR: usize = 2;
@@ -52,9 +52,9 @@ pub struct Rights {
 
 impl Rights {
     /// A checker that uses `client` and the time limit of `timing`.
-    pub fn new(client: Client, timing: &timing::Webhook) -> Self {
+    pub fn new(client: Client, timing: &timing::Registration) -> Self {
         let (authors, answers) = (Mutex::default(), Mutex::default());
-        Self { client, room: Semaphore::new(AT_ONCE), authors, answers, limit: timing.rights }
+        Self { client, room: Semaphore::new(AT_ONCE), authors, answers, limit: timing.author_rights }
     }
 
     /// The reason why `author` may not write or delete a policy; none if the author has the rights that `questions` are about.
@@ -164,7 +164,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    const TIMING: &timing::Webhook = &Timing::short().webhook;
+    const TIMING: &timing::Registration = &Timing::short().registration;
 
     fn author() -> Author {
         serde_json::from_value(json!({ "username": "jo", "groups": ["dev"] })).unwrap()
@@ -217,7 +217,7 @@ mod tests {
         let rights = Rights::new(Client::new(silent, "default"), TIMING);
         let (author, places, start) = (author(), named(&["a"]), Instant::now());
         let told = join_all((0..3 * AT_ONCE).map(|_| rights.refusal(&author, &places))).await;
-        assert!(start.elapsed() < TIMING.rights + Duration::from_millis(500), "{:?}", start.elapsed());
+        assert!(start.elapsed() < TIMING.author_rights + Duration::from_millis(500), "{:?}", start.elapsed());
         assert!(told.iter().flatten().all(|told| told.starts_with("SCP0313: ")), "{told:?}");
         assert_eq!(told.iter().flatten().count(), 3 * AT_ONCE);
     }
