@@ -26,6 +26,7 @@ use crate::capabilities::registration;
 use crate::cluster::api::Api;
 use crate::cluster::client::{call, chain};
 use crate::cluster::discovery;
+use crate::cluster::keep;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::outside::escaped;
@@ -34,7 +35,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -517,11 +518,9 @@ impl<W: Write> Removal<'_, W> {
             return Some(Deletion::Needless);
         }
         // The UID protects an object that was recreated meanwhile. The next look finds it.
-        let same = Preconditions { uid: piece.object.meta().uid.clone(), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
-        match call(self.api(piece).delete(piece.object.name(), &parameters)).await {
-            Ok(_) => Some(Deletion::Accepted),
-            Err(error) if matches!(error.code(), 404 | 409) => Some(Deletion::Needless),
+        match keep::delete(&self.api(piece), piece.object.name(), piece.object.meta().uid.clone()).await {
+            Ok(true) => Some(Deletion::Accepted),
+            Ok(false) => Some(Deletion::Needless),
             Err(error) => {
                 self.tell(piece.title(), Fate::Failed, Some(error.to_string()));
                 None

@@ -9,6 +9,7 @@ pub mod discovery;
 pub mod events;
 mod fitting;
 pub mod hub;
+pub mod keep;
 pub mod lease;
 pub mod mirror;
 pub mod namespaces;

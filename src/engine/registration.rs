@@ -11,12 +11,13 @@ use crate::capabilities::{Capabilities, registration as resources};
 use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
+use crate::cluster::keep::{self, Put};
 use crate::cluster::rights::{Right, may};
 use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, PROBE_REFUSE_IGNORING, PROBE_UNSEEN, refusal_of, shared_name};
 use crate::timing::{self, Waited};
 use crate::workload::Kind;
 use kube::Client;
-use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DynamicObject, ListParams, ObjectMeta, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,11 +37,6 @@ impl From<CallError> for Unavailable {
         };
         Self::new(code, error.to_string())
     }
-}
-
-/// Whether we made the object with this `metadata`.
-fn is_ours(metadata: &ObjectMeta) -> bool {
-    metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == MANAGER)
 }
 
 /// Whether we marked the object with this `metadata` before deleting it.
@@ -67,7 +63,16 @@ pub fn is_as(stored: &Value, wanted: &Value) -> bool {
 /// # Errors
 /// If an object of that name exists that is not ours, or the server rejects the write.
 pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> Result<Value, Unavailable> {
-    write(client, resource, wanted, &PostParams::default()).await.map_err(|why| why.reason(resource, name_of(wanted)))
+    let name = name_of(wanted);
+    match put(client, resource, wanted, &PostParams::default()).await? {
+        Put::Written(written) => Ok(value(&written)),
+        Put::AsIs => Ok(wanted.clone()),
+        Put::Foreign => {
+            let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
+            Err(Unavailable::new(Code::NameTaken, message))
+        }
+        Put::Refused(error) => Err(not_written(resource, name, error)),
+    }
 }
 
 /// Asks the server by dry runs whether it accepts `objects`, which an engine rendered for `registrar`. A server or a webhook
@@ -79,11 +84,12 @@ pub async fn rehearse(registrar: &Registrar, objects: &[Value]) -> Result<(), Un
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for object in objects {
         let Some(resource) = registrar.resource_of(object) else { continue };
-        let why = match write(&registrar.client, &resource, object, &dry_run).await {
-            // The write itself reports this: another set of policies does not change it.
-            Ok(_) | Err(NotWritten::NameTaken) => continue,
-            Err(NotWritten::Refused(error)) if error.is_without_dry_run() => continue,
-            Err(why) => why.reason(&resource, name_of(object)),
+        let why = match put(&registrar.client, &resource, object, &dry_run).await {
+            // The write itself reports a foreign object: another set of policies does not change it.
+            Ok(Put::Written(_) | Put::AsIs | Put::Foreign) => continue,
+            Ok(Put::Refused(error)) if error.is_without_dry_run() => continue,
+            Ok(Put::Refused(error)) => not_written(&resource, name_of(object), error),
+            Err(unread) => unread.into(),
         };
         if why.code != Code::ServerAway {
             return Err(why);
@@ -96,72 +102,29 @@ pub async fn rehearse(registrar: &Registrar, objects: &[Value]) -> Result<(), Un
     Ok(())
 }
 
-/// Why a registration is not written.
-enum NotWritten {
-    /// An object of its name exists that is not ours.
-    NameTaken,
-    /// The server does not say what is stored.
-    Unread(CallError),
-    /// The write failed.
-    Refused(CallError),
-}
-
-impl NotWritten {
-    /// The reason why a policy is not in force without the object `name` of `resource`.
-    fn reason(self, resource: &ApiResource, name: &str) -> Unavailable {
-        match self {
-            Self::NameTaken => {
-                let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
-                Unavailable::new(Code::NameTaken, message)
-            }
-            Self::Unread(error) => error.into(),
-            // The server validates expressions when they are written.
-            Self::Refused(error)
-                if matches!(error.code(), 400 | 413 | 422) && resource.kind.contains("AdmissionPolicy") =>
-            {
-                let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
-                Unavailable::new(Code::NotExpressible, message)
-            }
-            Self::Refused(error) => match error.means() {
-                Meaning::Unanswered | Meaning::Unsent | Meaning::MissingRight => error.into(),
-                _ => refusal(resource, name, &error.to_string()),
-            },
-        }
-    }
-}
-
-async fn write(
+async fn put(
     client: &Client,
     resource: &ApiResource,
     wanted: &Value,
     parameters: &PostParams,
-) -> Result<Value, NotWritten> {
-    let mut object: DynamicObject = serde_json::from_value(wanted.clone()).expect("a registration is an object");
-    let name = object.metadata.name.clone().unwrap_or_default();
-    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        object.metadata.resource_version = None;
-        let written = match call(api.get_opt(&name)).await.map_err(NotWritten::Unread)? {
-            None => call(api.create(parameters, &object)).await,
-            Some(stored) if is_ours(&stored.metadata) => {
-                object.metadata.resource_version = stored.metadata.resource_version;
-                call(api.replace(&name, parameters, &object)).await
-            }
-            Some(_) => return Err(NotWritten::NameTaken),
-        };
-        return match written {
-            Ok(written) => Ok(value(&written)),
-            // The object was deleted or changed in the meantime: read it again.
-            Err(error) if error.means().is_outdated() && tries < TRIES => continue,
-            Err(error) => Err(NotWritten::Refused(error)),
-        };
-    }
+) -> Result<Put, CallError> {
+    let object: DynamicObject = serde_json::from_value(wanted.clone()).expect("a registration is an object");
+    let api = Api::all_with(client.clone(), resource);
+    keep::put(&api, name_of(wanted), parameters, |_| Some(object.clone())).await
 }
 
-/// The attempts to write a registration that another client writes at the same time.
-const TRIES: usize = 3;
+/// Why the write of the object `name` of `resource` has failed.
+fn not_written(resource: &ApiResource, name: &str, error: CallError) -> Unavailable {
+    let refusal = refusal(resource, name, &error.to_string());
+    match (error.code(), error.means()) {
+        // The server validates expressions when they are written.
+        (400 | 413 | 422, _) if resource.kind.contains("AdmissionPolicy") => {
+            Unavailable { code: Code::NotExpressible, ..refusal }
+        }
+        (_, Meaning::Unanswered | Meaning::Unsent | Meaning::MissingRight) => error.into(),
+        _ => refusal,
+    }
+}
 
 /// The server rejects the object `name` of `resource`, although it answers and we have the right to write it.
 fn refusal(resource: &ApiResource, name: &str, why: &str) -> Unavailable {
@@ -175,25 +138,16 @@ fn refusal(resource: &ApiResource, name: &str, why: &str) -> Unavailable {
 /// If the server fails. A missing object is no error.
 pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Result<(), CallError> {
     let api = Api::<DynamicObject>::all_with(client.clone(), resource);
-    let Some(mut stored) = call(api.get_opt(name)).await? else { return Ok(()) };
-    if !is_ours(&stored.metadata) {
-        return Ok(());
-    }
+    let Some(mut stored) = keep::ours(&api, name).await? else { return Ok(()) };
     stored.metadata.annotations.get_or_insert_default().insert(REMOVING.into(), "true".into());
     match call(api.replace(name, &PostParams::default(), &stored)).await {
         Err(error) if error.means() == Meaning::NotFound => return Ok(()),
         answer => drop(answer?),
     }
-    let same = Preconditions { uid: stored.metadata.uid, resource_version: None };
-    let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
-    match call(api.delete(name, &parameters)).await {
-        Err(error) if error.means().is_outdated() => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => {
-            info!(kind = resource.kind, name, "Unregistered");
-            Ok(())
-        }
+    if keep::delete(&api, name, stored.metadata.uid).await? {
+        info!(kind = resource.kind, name, "Unregistered");
     }
+    Ok(())
 }
 
 /// The rights on a registration: on all of its resource, and on its own name.

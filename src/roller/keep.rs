@@ -4,6 +4,7 @@ use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cluster::answer::Meaning;
 use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call};
+use crate::cluster::keep;
 use crate::cluster::object::Object;
 use crate::cluster::revisions;
 use crate::content::Content;
@@ -13,7 +14,7 @@ use crate::rollout::stored::{Begin, LARGEST, next_number};
 use crate::rollout::{Foreign, Record, Stored};
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Request;
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -33,9 +34,7 @@ impl Keeper {
         Self { client: client.clone(), namespace: namespace.to_owned() }
     }
 
-    fn api<K: kube::Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>>(
-        &self,
-    ) -> Api<K> {
+    fn api(&self) -> Api<Object> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &revisions::resource())
     }
 
@@ -116,7 +115,7 @@ impl Keeper {
         if let Some(taken) = foreign.iter().find(|foreign| foreign.name == name) {
             return self.delete(name, &taken.uid).await.map(|()| None);
         }
-        match call(self.api::<Object>().get_opt(name)).await? {
+        match call(self.api().get_opt(name)).await? {
             Some(object) if Stored::parse(&object.value()).is_none() => {
                 let why = "is not labelled as the operator's, and has the name of a revision: delete it";
                 Err(CallError::Unsent(format!("the ControllerRevision `{}/{name}` {why}", self.namespace)))
@@ -136,7 +135,7 @@ impl Keeper {
     async fn patch(&self, stored: &Stored, mut patch: Value) -> Result<Kept, CallError> {
         patch["metadata"]["uid"] = json!(stored.uid);
         patch["metadata"]["resourceVersion"] = json!(stored.version);
-        let (api, parameters) = (self.api::<Object>(), PatchParams::default());
+        let (api, parameters) = (self.api(), PatchParams::default());
         match call(api.patch(&stored.name, &parameters, &Patch::Merge(patch))).await {
             Ok(stored) => Ok(kept(&stored)),
             Err(error) if error.means().is_outdated() => Ok(None),
@@ -149,12 +148,7 @@ impl Keeper {
     /// # Errors
     /// If the server does not delete it.
     pub(super) async fn delete(&self, name: &str, uid: &str) -> Result<(), CallError> {
-        let same = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
-        match call(self.api::<DynamicObject>().delete(name, &parameters)).await {
-            Err(error) if !error.means().is_outdated() => Err(error),
-            _ => Ok(()),
-        }
+        keep::delete(&self.api(), name, Some(uid.to_owned())).await.map(drop)
     }
 }
 

@@ -184,11 +184,6 @@ fn identity(result: &Value) -> String {
         .join(" ")
 }
 
-/// Whether the operator wrote the `stored` report.
-pub(super) fn is_ours(stored: &Value) -> bool {
-    stored["metadata"]["labels"][MANAGED_BY] == MANAGER
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,6 +337,5 @@ mod tests {
         assert_eq!(times, [100, 200]);
         let healed = replacement(Some(&next), Content::healthy(2).object(Form::Policyreports, "shop"), 300);
         assert_eq!(healed.expect("another content")["results"], json!([]));
-        assert!(is_ours(&stored) && !is_ours(&json!({ "metadata": { "name": NAME } })));
     }
 }

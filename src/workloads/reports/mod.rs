@@ -6,13 +6,14 @@
 
 mod content;
 
-use self::content::{Content, NAME, is_ours, replacement};
+use self::content::{Content, NAME, replacement};
 use super::Workloads;
 use super::behind::Around;
 use super::census::{self, Tally};
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
+use crate::cluster::keep::{self, Put};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies::Snapshot;
@@ -21,7 +22,7 @@ use crate::timing;
 use crate::workload::{Kind, Workload};
 use clap::ValueEnum;
 use jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -310,50 +311,33 @@ impl Keeper<'_> {
         Api::namespaced_with(self.workloads.operator.client.clone(), namespace, &self.resource)
     }
 
-    /// The stored report of `namespace`, if the operator wrote it. A report of that name by others is an error.
-    async fn stored(&self, namespace: &str) -> Result<Option<Value>, CallError> {
-        let stored = call(self.api(namespace).get_opt(NAME)).await?;
-        Ok(stored.map(|stored| serde_json::to_value(&stored).expect("an object is JSON")))
-    }
-
-    /// Creates or updates the report. Tries again if another client was faster.
+    /// Creates or updates the report.
     async fn write(&self, namespace: &str, wanted: &Value) -> Result<(), CallError> {
-        const TRIES: u32 = 3;
-        let (api, now) = (self.api(namespace), Timestamp::now().as_second());
-        let mut tries = 1;
-        loop {
-            let stored = self.stored(namespace).await?;
-            if stored.as_ref().is_some_and(|stored| !is_ours(stored)) {
-                warn!(namespace, name = NAME, "A report of this name is not ours, so there is none of ours");
-                return Ok(());
+        let now = Timestamp::now().as_second();
+        let next = |stored: Option<&DynamicObject>| {
+            let stored = stored.map(|stored| serde_json::to_value(stored).expect("an object is JSON"));
+            let next = replacement(stored.as_ref(), wanted.clone(), now)?;
+            Some(serde_json::from_value(next).expect("a report is an object"))
+        };
+        match keep::put(&self.api(namespace), NAME, &PostParams::default(), next).await? {
+            Put::Written(_) => debug!(namespace, "Report written"),
+            Put::AsIs => {}
+            Put::Foreign => {
+                warn!(namespace, name = NAME, "A report of this name is not ours, so there is none of ours")
             }
-            let Some(next) = replacement(stored.as_ref(), wanted.clone(), now) else { return Ok(()) };
-            let next: DynamicObject = serde_json::from_value(next).expect("a report is an object");
-            let written = match stored {
-                Some(_) => call(api.replace(NAME, &PostParams::default(), &next)).await,
-                None => call(api.create(&PostParams::default(), &next)).await,
-            };
-            match written {
-                Ok(_) => {
-                    debug!(namespace, "Report written");
-                    return Ok(());
-                }
-                Err(error) if error.code() == 409 && tries < TRIES => tries += 1,
-                Err(error) if error.is_of_deleted_namespace() => return Ok(()),
-                Err(error) => return Err(error),
-            }
+            Put::Refused(error) if error.is_of_deleted_namespace() => {}
+            Put::Refused(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// Deletes the report, if the operator wrote it.
     async fn delete(&self, namespace: &str) -> Result<(), CallError> {
-        let Some(stored) = self.stored(namespace).await?.filter(is_ours) else { return Ok(()) };
-        let same = Preconditions { uid: stored["metadata"]["uid"].as_str().map(str::to_owned), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
-        match call(self.api(namespace).delete(NAME, &parameters)).await {
-            Err(error) if !matches!(error.code(), 404 | 409) => Err(error),
-            _ => Ok(()),
+        let api = self.api(namespace);
+        if let Some(stored) = keep::ours(&api, NAME).await? {
+            keep::delete(&api, NAME, stored.metadata.uid).await?;
         }
+        Ok(())
     }
 }
 
