@@ -118,7 +118,7 @@ enum Worth {
     Call,
 }
 
-struct State {
+struct ConnectionState {
     opened: Instant,
     phase: Phase,
     since: Instant,
@@ -133,7 +133,7 @@ struct State {
 pub(crate) struct Connection {
     id: u64,
     peer: IpAddr,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     places: Arc<Places>,
     /// Notified to end the connection at once.
     cut: Notify,
@@ -248,7 +248,7 @@ impl Places {
     }
 
     /// A place for a connection from `peer`, for which another may have to go; none while no other can.
-    fn admit(self: &Arc<Self>, peer: IpAddr, phase: Phase) -> Option<Place> {
+    fn admit(self: &Arc<Self>, peer: IpAddr, phase: Phase) -> Option<TakenPlace> {
         let mut open = lock(&self.open);
         let of_peer = open.values().filter(|connection| connection.peer == peer).count();
         if of_peer >= self.limits.of_a_peer {
@@ -262,7 +262,7 @@ impl Places {
         let connection = Arc::new(Connection {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             peer,
-            state: Mutex::new(State {
+            state: Mutex::new(ConnectionState {
                 opened: now,
                 phase,
                 since: now,
@@ -276,7 +276,7 @@ impl Places {
             leave: Notify::new(),
         });
         open.insert(connection.id, connection.clone());
-        Some(Place(connection))
+        Some(TakenPlace(connection))
     }
 
     /// Ends the connection of the least worth among those that `may_go`. Returns whether there was one.
@@ -320,9 +320,9 @@ impl Places {
 }
 
 /// The place of a connection, until it ends.
-struct Place(Arc<Connection>);
+struct TakenPlace(Arc<Connection>);
 
-impl Drop for Place {
+impl Drop for TakenPlace {
     fn drop(&mut self) {
         lock(&self.0.places.open).remove(&self.0.id);
         self.0.places.freed.notify_one();
@@ -400,7 +400,7 @@ async fn accept(listener: &TcpListener, places: &Places) -> Option<(TcpStream, I
 
 /// Serves one connection until it ends.
 async fn connection(
-    place: Place,
+    place: TakenPlace,
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     router: Router,
@@ -546,7 +546,7 @@ pub(crate) mod tests {
     }
 
     /// An old connection that has reached `phase`.
-    fn at(places: &Arc<Places>, peer: IpAddr, phase: Phase, is_proven: bool) -> Place {
+    fn at(places: &Arc<Places>, peer: IpAddr, phase: Phase, is_proven: bool) -> TakenPlace {
         let place = places.admit(peer, Phase::Handshake).expect("there is room");
         lock(&place.0.state).opened -= FRESH;
         place.0.enter(phase);

@@ -40,11 +40,16 @@ pub struct Operator {
     snapshots: watch::Receiver<Snapshot>,
     site: ArcSwap<Site>,
     capabilities: ArcSwap<Capabilities>,
-    /// See [`Self::groups`].
-    groups: Mutex<BTreeSet<String>>,
-    /// The time of the last discovery.
-    discovered: Mutex<Instant>,
+    discovery: Mutex<Discovered>,
     namespaces_progress: watch::Sender<Progress>,
+}
+
+/// How [`Operator::capabilities`] came about.
+struct Discovered {
+    /// See [`Operator::groups`].
+    groups: BTreeSet<String>,
+    /// The time of the last discovery.
+    at: Instant,
 }
 
 impl Operator {
@@ -68,8 +73,7 @@ impl Operator {
             snapshots,
             site: ArcSwap::new(site),
             capabilities: ArcSwap::default(),
-            groups: Mutex::default(),
-            discovered: Mutex::new(Instant::now()),
+            discovery: Mutex::new(Discovered { groups: BTreeSet::new(), at: Instant::now() }),
             namespaces_progress: watch::Sender::new(Progress::Starting),
         }
     }
@@ -124,23 +128,23 @@ impl Operator {
     /// If the server does not answer.
     pub async fn discover(&self, groups: &BTreeSet<String>) -> Result<Capabilities, CallError> {
         let discovered = self.servers.discover(|group| groups.contains(group)).await;
-        *lock(&self.discovered) = Instant::now();
+        lock(&self.discovery).at = Instant::now();
         discovered
     }
 
     /// The time since the last discovery.
     pub fn since_discovery(&self) -> Duration {
-        lock(&self.discovered).elapsed()
+        lock(&self.discovery).at.elapsed()
     }
 
     /// The groups that [`Self::capabilities`] covers besides those of the built-in kinds.
     pub fn groups(&self) -> BTreeSet<String> {
-        lock(&self.groups).clone()
+        lock(&self.discovery).groups.clone()
     }
 
     /// Sets which groups [`Self::capabilities`] covers.
     pub fn set_groups(&self, groups: BTreeSet<String>) {
-        *lock(&self.groups) = groups;
+        lock(&self.discovery).groups = groups;
     }
 
     /// The progress of the cache of Namespaces.

@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use sidecar_policy::api::pod_security::Standard;
-use sidecar_policy::engine::webhook::authority::{self, Action, Lifetimes, Stored};
+use sidecar_policy::engine::webhook::authority::{self, Action, Lifetimes, StoredKeys};
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policy, Site};
 use sidecar_policy::workload::Workload;
@@ -114,7 +114,7 @@ impl Nothing {
 }
 
 /// A certificate for loopback, and its authority.
-fn authority() -> Result<Stored> {
+fn authority() -> Result<StoredKeys> {
     let names = ["127.0.0.1".to_owned()];
     Ok(authority::carry_out(Action::Replace, None, &names, Timestamp::now(), &Lifetimes::default())?)
 }

@@ -306,8 +306,8 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
         return vec![vec![own(*engine)]];
     }
     let rejecting = |engine: &dyn Engine, kind: &Kind| {
-        let way = of_name(engine.rejecting_name(policy, kind), engine.rejects_by());
-        (!way.is_empty()).then_some(way)
+        let shared = engine.sharing()?;
+        Some(of_name(shared.rejecting_name(policy, kind), shared.rejects_by()))
     };
     let way = |engine: &&'static dyn Engine, kind: &Kind, injects: bool| -> Vec<Way> {
         match injects {

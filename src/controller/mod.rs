@@ -31,7 +31,7 @@ use self::watches::Watches;
 use crate::api::condition::Readiness;
 use crate::board::Board;
 use crate::cluster::policies::Snapshot;
-use crate::engine::lifecycle::{Event, InEffect, Wanted};
+use crate::engine::lifecycle::{Event, Live, Wanted};
 use crate::engine::process::{Published, Worker};
 use crate::engine::reach::Reachable;
 use crate::engine::registration::{self, Registrar, Verification};
@@ -102,8 +102,8 @@ impl Tasks {
 
 /// The result of a task.
 enum Finished {
-    /// A failure names what is still in effect.
-    Registered(Slot, Arc<Wanted>, Result<InEffect, (Unavailable, Option<InEffect>)>),
+    /// A failure names what is still in force.
+    Registered(Slot, Arc<Wanted>, Result<Live, (Unavailable, Option<Live>)>),
     Unregistered(Slot, Result<(), String>),
     Verified(Slot, Arc<Wanted>, Verification),
     /// True if a policy that owns the registration still exists.

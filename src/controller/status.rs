@@ -62,7 +62,7 @@ impl Statuses {
             if let Some(state) = self.policies.get_mut(name)
                 && state.concluded.as_ref() != hash
             {
-                // If the edit is taken back, what is in effect is still unknown.
+                // If the edit is taken back, what is in force is still unknown.
                 state.concluded = None;
             }
         }
@@ -117,7 +117,7 @@ impl Controller {
         }
     }
 
-    /// Sets the outcome of a policy in effect, with its restrictions.
+    /// Sets the outcome of a policy in force, with its restrictions.
     fn describe(&mut self, policy: &Policy, passed_over: Option<&Unavailable>) {
         let name = policy.name.as_str();
         let counts = self.counts(name);
@@ -159,7 +159,7 @@ impl Controller {
         (Code::Outranked, message)
     }
 
-    /// The problem with the webhook's certificate; none if the policy is not in effect by the webhook.
+    /// The problem with the webhook's certificate; none if the policy is not in force by the webhook.
     fn trouble_of_webhook(&self, policy: &str) -> Option<(Code, String)> {
         let reach = self.settings.reach.borrow();
         // This check comes first, because there is seldom a problem.
@@ -261,7 +261,7 @@ impl Controller {
             return None;
         }
         let is_in_force = matches!(state.outcome, Readiness::InForce { .. });
-        // An edited policy stays in effect in its old form until the new registration is verified.
+        // An edited policy stays in force in its old form until the new registration is verified.
         let is_edited = stored.parsed.as_ref().is_ok_and(|policy| state.concluded.as_ref() != Some(&policy.spec_hash));
         if is_in_force && is_edited {
             return None;

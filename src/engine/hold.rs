@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_was_in_effect_by_another_engine_is_not_held() {
+    fn a_policy_that_was_in_force_by_another_engine_is_not_held() {
         let status = json!({ "engine": "Webhook", "conditions": [{ "type": "Programmed", "status": "True" }] });
         assert!(Hold::is_due(&status, EngineName("Webhook")) && !Hold::is_due(&status, EngineName("Initializer")));
     }

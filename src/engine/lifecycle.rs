@@ -1,4 +1,4 @@
-//! The life of one registration, as a pure state machine: from unregistered over registering to in effect, and back.
+//! The life of one registration, as a pure state machine: from unregistered over registering to in force, and back.
 //!
 //! A registration belongs to one policy (Initializer), to all policies on one kind (the other engines), or to none (the author
 //! check). All of them follow the same rules. [`Registration::step`] takes an event and returns actions. The caller runs the
@@ -7,8 +7,8 @@
 //! | state | an event leads to |
 //! |---|---|
 //! | [`Phase::Unregistered`] | `Registering`, unless a hold or a pause after a failure forbids it |
-//! | [`Phase::Registering`] | `InEffect`; after a failure back to what was in effect before, or `Unregistered` |
-//! | [`Phase::InEffect`] | `Registering` after a change or an edit by hand; `AskingOwners` when a part was deleted |
+//! | [`Phase::Registering`] | `Live`; after a failure back to what was in force before, or `Unregistered` |
+//! | [`Phase::InForce`] | `Registering` after a change or an edit by hand; `AskingOwners` when a part was deleted |
 //! | [`Phase::AskingOwners`] | a hold if the owners still exist, because then a person deleted it; else `Unregistered` |
 //! | [`Phase::Unregistering`] | `Unregistered` |
 
@@ -59,7 +59,7 @@ impl Wanted {
 
 /// A registration that is verified, or that no dry run can verify.
 #[derive(Clone, Debug, PartialEq)]
-pub struct InEffect {
+pub struct Live {
     pub wanted: Arc<Wanted>,
     /// Why no dry run can verify the registration.
     pub unverified: Option<Unverified>,
@@ -69,7 +69,7 @@ pub struct InEffect {
     pub editions: Editions,
 }
 
-impl InEffect {
+impl Live {
     pub fn policies(&self) -> &[Arc<Policy>] {
         &self.wanted.policies
     }
@@ -146,8 +146,8 @@ pub struct Observed {
 pub enum Event {
     /// The controller compares the wish with the observed objects.
     Compared(Wish, Observed),
-    /// [`Action::Register`] has ended. A failure names what is still in effect.
-    Registered(Arc<Wanted>, Result<InEffect, (Unavailable, Option<InEffect>)>),
+    /// [`Action::Register`] has ended. A failure names what is still in force.
+    Registered(Arc<Wanted>, Result<Live, (Unavailable, Option<Live>)>),
     /// [`Action::Unregister`] has ended, perhaps with an error text.
     Unregistered(Result<(), String>),
     /// [`Action::Verify`] has ended.
@@ -175,34 +175,34 @@ impl Event {
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write `wanted`, verify it, and remove all other objects of this registration. `before` is in effect until then.
+    /// Write `wanted`, verify it, and remove all other objects of this registration. `before` is in force until then.
     Register {
         wanted: Arc<Wanted>,
-        before: Option<Arc<InEffect>>,
+        before: Option<Arc<Live>>,
     },
     Unregister,
     /// Verify `wanted` again. The registration stays as it is in the meantime.
     Verify(Arc<Wanted>),
     /// Ask the server whether a policy that owns the registration still exists.
-    AskOwners(Arc<InEffect>),
+    AskOwners(Arc<Live>),
     /// Treat these objects as registered, although the watch may not show them yet.
-    Expect(Arc<InEffect>, BTreeSet<RegistrationKey>),
+    Expect(Arc<Live>, BTreeSet<RegistrationKey>),
     /// Remember that the server rejected `wanted`, so that the planner tries another engine or another set of policies.
     NoteFailure(Arc<Wanted>, Unavailable),
-    /// Publish what is in effect, because it changed.
+    /// Publish what is in force, because it changed.
     Publish,
-    Report(Report),
+    Report(Notice),
     /// Drop the state of this registration, because nothing needs it.
     Forget,
 }
 
 /// A line of the log, or an entry of a status.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Report {
-    Registered(Arc<InEffect>),
-    /// The registration is not in effect.
-    NotInEffect(Arc<Wanted>, Unavailable),
-    /// The new form is not in effect; the old form still is.
+pub enum Notice {
+    Registered(Arc<Live>),
+    /// The registration is not in force.
+    NotInForce(Arc<Wanted>, Unavailable),
+    /// The new form is not in force; the old form still is.
     KeptBefore(Arc<Wanted>, Unavailable),
     /// A person deleted the object.
     Held(Option<RegistrationKey>, Hold),
@@ -214,7 +214,7 @@ pub enum Report {
 /// The state of a policy in a registration.
 #[derive(Debug, PartialEq)]
 pub enum Standing<'a> {
-    InEffect,
+    InForce,
     Unknown,
     Not(&'a Unavailable),
 }
@@ -223,16 +223,16 @@ pub enum Standing<'a> {
 pub enum Phase {
     #[default]
     Unregistered,
-    /// A task writes and verifies. Holds what was in effect before.
-    Registering(Option<Arc<InEffect>>),
-    InEffect(Arc<InEffect>),
+    /// A task writes and verifies. Holds what was in force before.
+    Registering(Option<Arc<Live>>),
+    InForce(Arc<Live>),
     /// An object was deleted, and a task asks whether its owners were deleted, too.
-    AskingOwners(Arc<InEffect>, RegistrationKey),
+    AskingOwners(Arc<Live>, RegistrationKey),
     /// A task removes the objects.
     Unregistering,
 }
 
-/// A new form that could not replace what is in effect.
+/// A new form that could not replace what is in force.
 #[derive(Clone, Debug, PartialEq)]
 struct Rejected {
     wanted: Arc<Wanted>,
@@ -249,9 +249,9 @@ pub struct Registration {
     hold: Option<Hold>,
     /// While unregistered: no new attempt before this time.
     retry_at: Option<Instant>,
-    /// While in effect: when to verify it again.
+    /// While in force: when to verify it again.
     verify_at: Option<Instant>,
-    /// Why the registration is not in effect.
+    /// Why the registration is not in force.
     reason: Option<Unavailable>,
     rejected: Option<Rejected>,
     /// The deleted objects that have not come back, with their last metadata.
@@ -261,27 +261,25 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// What is in effect, even while a task changes it.
-    pub fn in_effect(&self) -> Option<&Arc<InEffect>> {
+    /// What is in force, even while a task changes it.
+    pub fn live(&self) -> Option<&Arc<Live>> {
         match &self.phase {
-            Phase::InEffect(in_effect) | Phase::Registering(Some(in_effect)) | Phase::AskingOwners(in_effect, _) => {
-                Some(in_effect)
-            }
+            Phase::InForce(live) | Phase::Registering(Some(live)) | Phase::AskingOwners(live, _) => Some(live),
             _ => None,
         }
     }
 
-    /// What is in effect while no task changes it.
-    pub fn settled(&self) -> Option<&Arc<InEffect>> {
+    /// What is in force while no task changes it.
+    pub fn settled(&self) -> Option<&Arc<Live>> {
         match &self.phase {
-            Phase::InEffect(in_effect) => Some(in_effect),
+            Phase::InForce(live) => Some(live),
             _ => None,
         }
     }
 
     /// Whether a task works on this registration.
     pub fn is_busy(&self) -> bool {
-        !matches!(self.phase, Phase::Unregistered | Phase::InEffect(_))
+        !matches!(self.phase, Phase::Unregistered | Phase::InForce(_))
     }
 
     pub fn is_unregistered(&self) -> bool {
@@ -292,18 +290,18 @@ impl Registration {
         self.hold.is_some()
     }
 
-    /// Why the wanted form is not in effect.
+    /// Why the wanted form is not in force.
     pub fn reason(&self) -> Option<&Unavailable> {
         self.reason.as_ref().or_else(|| self.rejected.as_ref().map(|rejected| &rejected.reason))
     }
 
     /// The state of `policy`, in its current form.
     pub fn standing(&self, policy: &Policy) -> Standing<'_> {
-        if self.settled().is_some_and(|in_effect| in_effect.wanted.has(policy)) {
-            return Standing::InEffect;
+        if self.settled().is_some_and(|live| live.wanted.has(policy)) {
+            return Standing::InForce;
         }
         // While a task changes the registration for other policies, the earlier state of this one stays true.
-        if self.in_effect().is_some_and(|in_effect| in_effect.wanted.has(policy)) {
+        if self.live().is_some_and(|live| live.wanted.has(policy)) {
             return Standing::Unknown;
         }
         self.reason().map_or(Standing::Unknown, Standing::Not)
@@ -362,16 +360,16 @@ impl Registration {
             return Vec::new();
         }
         if observed.registered.is_empty() {
-            let was_in_effect = self.settled().is_some();
+            let was_in_force = self.settled().is_some();
             self.leave();
-            let publish = was_in_effect.then_some(Action::Publish);
+            let publish = was_in_force.then_some(Action::Publish);
             return publish.into_iter().chain(self.hold.is_none().then_some(Action::Forget)).collect();
         }
         self.phase = Phase::Unregistering;
         vec![Action::Unregister]
     }
 
-    /// Compares what is in effect with `wanted`. Writes `wanted` only if it `is_ready`.
+    /// Compares what is in force with `wanted`. Writes `wanted` only if it `is_ready`.
     fn compare(
         &mut self,
         wanted: &Arc<Wanted>,
@@ -379,55 +377,55 @@ impl Registration {
         observed: &Observed,
         context: &Context<'_>,
     ) -> Vec<Action> {
-        let Phase::InEffect(in_effect) = &mut self.phase else { return Vec::new() };
-        in_effect.adopt(wanted);
-        let in_effect = in_effect.clone();
-        if let Some(missing) = self.missing(&in_effect, observed) {
-            return self.lost(&in_effect, missing, context);
+        let Phase::InForce(live) = &mut self.phase else { return Vec::new() };
+        live.adopt(wanted);
+        let live = live.clone();
+        if let Some(missing) = self.missing(&live, observed) {
+            return self.lost(&live, missing, context);
         }
         if !is_ready {
             return Vec::new();
         }
-        if !in_effect.wanted.is_as(wanted) {
+        if !live.wanted.is_as(wanted) {
             let waits = |rejected: &Rejected| rejected.until > context.now && rejected.wanted.is_as(wanted);
             let is_to_wait = self.rejected.as_ref().is_some_and(waits);
-            return if is_to_wait { Vec::new() } else { self.register(wanted.clone(), Some(in_effect)) };
+            return if is_to_wait { Vec::new() } else { self.register(wanted.clone(), Some(live)) };
         }
         if let Some(edited) = &observed.edited {
-            let report = Action::Report(Report::Edited(wanted.clone(), edited.clone()));
-            return [report].into_iter().chain(self.register(wanted.clone(), Some(in_effect))).collect();
+            let report = Action::Report(Notice::Edited(wanted.clone(), edited.clone()));
+            return [report].into_iter().chain(self.register(wanted.clone(), Some(live))).collect();
         }
         if self.verify_at.is_none_or(|at| at > context.now) {
             return Vec::new();
         }
-        if in_effect.leftover.is_some() {
-            return self.register(wanted.clone(), Some(in_effect));
+        if live.leftover.is_some() {
+            return self.register(wanted.clone(), Some(live));
         }
-        self.verify_at = in_effect.due(context);
-        vec![Action::Verify(in_effect.wanted.clone())]
+        self.verify_at = live.due(context);
+        vec![Action::Verify(live.wanted.clone())]
     }
 
-    /// The first object of `in_effect` that is missing, or that a person deleted before a task wrote it again.
-    fn missing(&self, in_effect: &InEffect, observed: &Observed) -> Option<RegistrationKey> {
+    /// The first object of `live` that is missing, or that a person deleted before a task wrote it again.
+    fn missing(&self, live: &Live, observed: &Observed) -> Option<RegistrationKey> {
         let is_by_others = |key: &RegistrationKey| self.deleted.get(key).is_some_and(|last| !is_marked(last));
         let is_missing = |key: &&RegistrationKey| {
             !observed.unreadable.contains(&key.0) && (!observed.registered.contains(*key) || is_by_others(key))
         };
-        in_effect.editions.keys().find(is_missing).cloned()
+        live.editions.keys().find(is_missing).cloned()
     }
 
-    /// Reacts to a missing object of `in_effect`.
-    fn lost(&mut self, in_effect: &Arc<InEffect>, missing: RegistrationKey, context: &Context<'_>) -> Vec<Action> {
+    /// Reacts to a missing object of `live`.
+    fn lost(&mut self, live: &Arc<Live>, missing: RegistrationKey, context: &Context<'_>) -> Vec<Action> {
         if !self.deleted.get(&missing).is_none_or(context.is_by_hand) {
             // The next comparison registers it again.
             self.leave();
             return Vec::new();
         }
-        if in_effect.policies().is_empty() {
+        if live.policies().is_empty() {
             return self.hold_back(Some(missing), context);
         }
-        self.phase = Phase::AskingOwners(in_effect.clone(), missing);
-        vec![Action::AskOwners(in_effect.clone())]
+        self.phase = Phase::AskingOwners(live.clone(), missing);
+        vec![Action::AskOwners(live.clone())]
     }
 
     fn owners_exist(&mut self, exist: bool, context: &Context<'_>) -> Vec<Action> {
@@ -459,7 +457,7 @@ impl Registration {
         if self.is_new() && observed.is_held && !is_registered && may_be_by_hand {
             let hold = Hold::begin(context.now, context.wall, context.repair_hold);
             self.hold = Some(hold);
-            actions.push(Action::Report(Report::Held(None, hold)));
+            actions.push(Action::Report(Notice::Held(None, hold)));
         }
         if let Some(reason) = Hold::stand(&mut self.hold, is_registered, context.now) {
             self.reason = Some(reason);
@@ -479,7 +477,7 @@ impl Registration {
         self.retry_at.is_some_and(|at| at > context.now)
     }
 
-    fn register(&mut self, wanted: Arc<Wanted>, before: Option<Arc<InEffect>>) -> Vec<Action> {
+    fn register(&mut self, wanted: Arc<Wanted>, before: Option<Arc<Live>>) -> Vec<Action> {
         self.phase = Phase::Registering(before.clone());
         self.deleted.clear();
         self.is_known = true;
@@ -501,13 +499,13 @@ impl Registration {
         (self.hold, self.reason) = (Some(hold), Some(hold.reason()));
         (self.retry_at, self.verify_at, self.rejected) = (None, None, None);
         (self.phase, self.is_known) = (Phase::Unregistering, true);
-        vec![Action::Report(Report::Held(key, hold)), Action::Unregister]
+        vec![Action::Report(Notice::Held(key, hold)), Action::Unregister]
     }
 
     fn registered(
         &mut self,
         wanted: Arc<Wanted>,
-        result: Result<InEffect, (Unavailable, Option<InEffect>)>,
+        result: Result<Live, (Unavailable, Option<Live>)>,
         context: &Context<'_>,
     ) -> Vec<Action> {
         if !matches!(self.phase, Phase::Registering(_)) {
@@ -518,22 +516,22 @@ impl Registration {
             return self.hold_back(by_hand, context);
         }
         self.rejected = None;
-        let (in_effect, reason) = match result {
-            Ok(in_effect) => (in_effect, None),
+        let (live, reason) = match result {
+            Ok(live) => (live, None),
             Err((reason, Some(kept))) => (kept, Some(reason)),
             Err((reason, None)) => return self.not_registered(wanted, reason, context),
         };
-        let in_effect = Arc::new(in_effect);
+        let live = Arc::new(live);
         (self.hold, self.reason, self.retry_at) = (None, None, None);
-        self.verify_at = in_effect.due(context);
-        self.phase = Phase::InEffect(in_effect.clone());
-        let mut actions = vec![Action::Expect(in_effect.clone(), self.deleted.keys().cloned().collect())];
+        self.verify_at = live.due(context);
+        self.phase = Phase::InForce(live.clone());
+        let mut actions = vec![Action::Expect(live.clone(), self.deleted.keys().cloned().collect())];
         match reason {
-            None => actions.extend([Action::Report(Report::Registered(in_effect)), Action::Publish]),
+            None => actions.extend([Action::Report(Notice::Registered(live)), Action::Publish]),
             Some(reason) => {
                 let until = context.now + context.timing.retry;
                 self.rejected = Some(Rejected { wanted: wanted.clone(), reason: reason.clone(), until });
-                let report = Report::KeptBefore(wanted.clone(), reason.clone());
+                let report = Notice::KeptBefore(wanted.clone(), reason.clone());
                 actions.extend([Action::Report(report), Action::NoteFailure(wanted, reason)]);
             }
         }
@@ -550,7 +548,7 @@ impl Registration {
         if !is_lasting(&reason) {
             (self.retry_at, self.reason) = (Some(context.now + context.timing.retry), Some(reason.clone()));
         }
-        vec![Action::Report(Report::NotInEffect(wanted.clone(), reason.clone())), Action::NoteFailure(wanted, reason)]
+        vec![Action::Report(Notice::NotInForce(wanted.clone(), reason.clone())), Action::NoteFailure(wanted, reason)]
     }
 
     fn unregistered(&mut self, result: Result<(), String>, context: &Context<'_>) -> Vec<Action> {
@@ -563,24 +561,24 @@ impl Registration {
             Ok(()) => vec![Action::Publish],
             Err(error) => {
                 self.retry_at = Some(context.now + context.timing.retry);
-                vec![Action::Report(Report::NotUnregistered(error))]
+                vec![Action::Report(Notice::NotUnregistered(error))]
             }
         }
     }
 
     fn verified(&mut self, wanted: &Arc<Wanted>, verification: Verification, context: &Context<'_>) -> Vec<Action> {
-        let Phase::InEffect(in_effect) = &mut self.phase else { return Vec::new() };
-        if !in_effect.wanted.is_as(wanted) {
+        let Phase::InForce(live) = &mut self.phase else { return Vec::new() };
+        if !live.wanted.is_as(wanted) {
             return Vec::new();
         }
-        match judge(verification, in_effect.unverified.is_some(), context.timing) {
+        match judge(verification, live.unverified.is_some(), context.timing) {
             Judgement::AskAgain(pause) => self.verify_at = Some(context.now + pause),
-            Judgement::InEffect(unverified) => {
-                Arc::make_mut(in_effect).unverified = unverified;
-                self.verify_at = in_effect.due(context);
+            Judgement::InForce(unverified) => {
+                Arc::make_mut(live).unverified = unverified;
+                self.verify_at = live.due(context);
             }
             Judgement::WithoutEffect => {
-                let before = in_effect.clone();
+                let before = live.clone();
                 return self.register(before.wanted.clone(), Some(before));
             }
         }
@@ -605,31 +603,31 @@ impl Registration {
     }
 }
 
-/// What a repeated verification means for a registration that was in effect.
+/// What a repeated verification means for a registration that was in force.
 #[derive(Debug, PartialEq)]
 enum Judgement {
     /// The registration stays as it is. Verify again after that pause.
     AskAgain(Duration),
-    /// The registration is in effect, as far as a dry run can show.
-    InEffect(Option<Unverified>),
+    /// The registration is in force, as far as a dry run can show.
+    InForce(Option<Unverified>),
     WithoutEffect,
 }
 
 /// What `verification` means for a registration that was unverified before (`was_doubtful`), or verified.
 fn judge(verification: Verification, was_doubtful: bool, timing: &timing::Controller) -> Judgement {
     match verification {
-        Verification::Proven => Judgement::InEffect(None),
+        Verification::Proven => Judgement::InForce(None),
         Verification::Unverified(_) if !was_doubtful => Judgement::AskAgain(timing.verify_again),
-        Verification::Unverified(reason) => Judgement::InEffect(Some(reason)),
-        Verification::NotInEffect(reason) if reason.code == Code::ServerAway => Judgement::AskAgain(timing.retry),
+        Verification::Unverified(reason) => Judgement::InForce(Some(reason)),
+        Verification::NotInForce(reason) if reason.code == Code::ServerAway => Judgement::AskAgain(timing.retry),
         // Without the right to ask there is no answer. A proven registration that was not switched off will have an effect
         // again.
-        Verification::NotInEffect(reason)
+        Verification::NotInForce(reason)
             if reason.code == Code::MissingRight || !(was_doubtful || is_lasting(&reason)) =>
         {
-            Judgement::InEffect(Some((reason.code, reason.message)))
+            Judgement::InForce(Some((reason.code, reason.message)))
         }
-        Verification::NotInEffect(_) => Judgement::WithoutEffect,
+        Verification::NotInForce(_) => Judgement::WithoutEffect,
     }
 }
 
@@ -641,7 +639,7 @@ pub fn is_lasting(reason: &Unavailable) -> bool {
     )
 }
 
-/// Whether the server rejected the registration itself, so that the earlier one stays in effect.
+/// Whether the server rejected the registration itself, so that the earlier one stays in force.
 pub fn is_rejection(reason: &Unavailable) -> bool {
     matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken)
 }

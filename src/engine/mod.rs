@@ -22,8 +22,6 @@ pub use sidecar_policy_core::Unavailable;
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
-use crate::cluster::client::CallError;
-use crate::naming::shared_name;
 use crate::operator::Operator;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
@@ -52,8 +50,7 @@ pub struct Surroundings<'a> {
     pub is_readable: &'a dyn Fn(&str) -> bool,
 }
 
-/// One way to deliver. An engine renders registrations and interprets the answers of API servers. [`Engine::worker`] and
-/// [`Engine::serve`] are its parts in the operator process.
+/// One way to deliver: what is true of every engine. [`Injector`] has the part that depends on who changes workloads.
 pub trait Engine: Sync {
     fn name(&self) -> EngineName;
 
@@ -73,32 +70,55 @@ pub trait Engine: Sync {
     /// [`registration::ALL`](crate::capabilities::registration::ALL). The first one injects.
     fn registers(&self) -> &'static [&'static str];
 
-    /// The resources that the engine registers to reject workloads; empty if the engine rejects them itself.
-    fn rejects_by(&self) -> &'static [&'static str] {
-        &[]
-    }
+    /// Why a trial does not show the registration. `tried` describes the trial; `why` is the server's message.
+    fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable;
 
-    /// The name of the object that rejects workloads of `kind` for `policy`.
-    fn rejecting_name(&self, _policy: &Policy, kind: &Kind) -> String {
-        shared_name(kind)
-    }
+    fn injector(&self) -> Injector<'_>;
+}
 
-    /// Whether each policy has a registration of its own, and injection changes the stored object.
-    fn is_per_policy(&self) -> bool {
-        false
-    }
+/// Who changes workloads.
+pub enum Injector<'a> {
+    /// The operator completes stored objects. Each policy has a registration of its own.
+    Completing(&'a dyn Completing),
+    /// The API server, by itself. All policies on a kind share a registration.
+    InServer(&'a dyn InServer),
+    /// The API server, which calls this operator on each create. All policies on a kind share a registration.
+    Called(&'a dyn Called),
+}
 
-    /// Whether the API server calls this operator on each create.
-    fn needs_operator(&self) -> bool {
-        false
-    }
+/// An engine that registers each policy by itself, and completes stored objects.
+pub trait Completing {
+    /// Whether stored objects of `kind` can be changed as `policies` want it.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check_kind(&self, kind: &Kind, policies: &[Arc<Policy>]) -> Result<(), Unavailable>;
+
+    /// The registration of `policy` for `kinds`.
+    fn render(&self, policy: &Policy, kinds: &[Arc<Kind>], cluster: &Capabilities) -> Value;
 
     /// The verbs that the engine needs on the workloads.
-    fn verbs(&self) -> &'static [&'static str] {
-        &[]
-    }
+    fn verbs(&self) -> &'static [&'static str];
 
-    /// The objects that register `policies` on `kind`; empty if each policy has a registration of its own.
+    /// The kinds of workloads in `stored`, a registration of one policy.
+    fn kinds_of(&self, stored: &Value) -> BTreeSet<Arc<Kind>>;
+
+    /// The initializers that `stored`, perhaps a foreign object, adds to new objects.
+    fn initializers_of(&self, stored: &Value) -> Vec<String>;
+
+    /// The worker that completes stored objects while this replica leads.
+    fn worker(&self, operator: &Arc<Operator>, settings: &Settings) -> Arc<dyn Worker>;
+}
+
+/// An engine that registers all policies on a kind together.
+pub trait Sharing {
+    /// The resources that the engine registers to reject workloads.
+    fn rejects_by(&self) -> &'static [&'static str];
+
+    /// The name of the object that rejects workloads of `kind` for `policy`.
+    fn rejecting_name(&self, policy: &Policy, kind: &Kind) -> String;
+
+    /// The objects that register `policies` on `kind`.
     ///
     /// # Errors
     /// Why the engine cannot deliver the policies.
@@ -109,49 +129,11 @@ pub trait Engine: Sync {
         surroundings: &Surroundings<'_>,
     ) -> Result<Vec<Value>, Unavailable>;
 
-    /// The registration of `policy` alone for `kinds`; none if policies share registrations.
-    fn render_own(&self, _policy: &Policy, _kinds: &[Arc<Kind>], _cluster: &Capabilities) -> Option<Value> {
-        None
-    }
-
-    /// Objects by which the API server itself rejects what `policies` on `kind` reject, so that the operator need not answer;
-    /// none if the engine cannot do that.
-    fn render_rejecting(
-        &self,
-        _kind: &Arc<Kind>,
-        _policies: &[Arc<Policy>],
-        _surroundings: &Surroundings<'_>,
-    ) -> Option<Vec<Value>> {
-        None
-    }
-
-    /// The match conditions of a webhook for workloads that this engine left out, because another API server of the cluster does
-    /// not run it; none if the engine cannot tell.
-    fn left_out(&self, _kind: &Arc<Kind>, _policies: &[Arc<Policy>]) -> Option<Value> {
-        None
-    }
-
-    /// The object by which API servers call this operator for workloads with `match_conditions` only; none if this engine cannot
-    /// stand by, or if no policy injects.
-    ///
-    /// # Errors
-    /// Why it cannot stand by yet.
-    fn render_standby(
-        &self,
-        _match_conditions: &Value,
-        _kind: &Arc<Kind>,
-        _policies: &[Arc<Policy>],
-        _surroundings: &Surroundings<'_>,
-    ) -> Result<Option<Value>, Unavailable> {
-        Ok(None)
-    }
-
-    /// The objects that register `policies` on `kind`, with the address of the operator taken from `stored`, one of these
-    /// objects, which is of `resource`. None if `stored` lacks the address.
+    /// The objects of the resource of `stored`, one of the objects that register `policies` on `kind`, as they would be rendered
+    /// with the address of the operator in it. None if it lacks the address, or if the engine cannot deliver the policies.
     fn render_as(
         &self,
-        resource: &str,
-        stored: &Value,
+        stored: &StoredRegistration<'_>,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
         cluster: &Capabilities,
@@ -160,47 +142,96 @@ pub trait Engine: Sync {
 
     /// The revision that a trial shows for `object`, which the engine rendered or the server stored.
     fn revision_of(&self, object: &Value) -> Option<String>;
+}
 
-    /// The kinds of workloads in `stored`, a registration of one policy.
-    fn kinds_of(&self, _stored: &Value) -> BTreeSet<Arc<Kind>> {
-        BTreeSet::new()
-    }
+/// A registration that the server stores.
+pub struct StoredRegistration<'a> {
+    /// The plural name of its resource. The items of a list do not name their kind.
+    pub resource: &'a str,
+    pub object: &'a Value,
+}
 
-    /// The initializers that `stored`, perhaps a foreign object, adds to new objects.
-    fn initializers_of(&self, _stored: &Value) -> Vec<String> {
-        Vec::new()
-    }
+/// An engine without a process.
+pub trait InServer: Sharing {
+    /// Objects by which the API server rejects what `policies` on `kind` reject, so that the operator need not answer; none if
+    /// the server cannot do that.
+    fn render_rejecting(
+        &self,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        surroundings: &Surroundings<'_>,
+    ) -> Option<Vec<Value>>;
 
-    /// Whether `error` says that the API server got no answer from this engine.
-    fn is_unanswered(&self, _error: &CallError) -> bool {
-        false
-    }
+    /// The match conditions of a webhook for workloads that this engine left out, because another API server of the cluster does
+    /// not run it; none if the engine cannot tell.
+    fn left_out(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Option<Value>;
+}
 
-    /// Why a trial does not show the registration. `tried` describes the trial; `why` is the server's message.
-    fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable;
+/// An engine that answers the API server.
+pub trait Called: Sharing {
+    /// The object by which API servers call this operator for workloads with `match_conditions` only; none if no policy injects,
+    /// or if such objects cannot be read.
+    ///
+    /// # Errors
+    /// Why it cannot stand by yet.
+    fn render_standby(
+        &self,
+        match_conditions: &Value,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Option<Value>, Unavailable>;
 
-    /// An additional registration beside those of policies; none if the engine has none.
-    fn side_registration(&self) -> Option<SideRegistration> {
-        None
-    }
+    /// An additional registration beside those of policies.
+    fn side_registration(&self) -> SideRegistration;
 
-    /// The worker that completes stored objects while this replica leads; none if the API server does all the work.
-    fn worker(&self, _operator: &Arc<Operator>, _settings: &Settings) -> Option<Arc<dyn Worker>> {
-        None
-    }
-
-    /// Starts the server that answers the API server in each replica; none if the API server does not call this engine. `ready`
-    /// is false while the answers are not reliable.
+    /// Starts the server that answers the API server in each replica. `ready` is false while the answers are not reliable.
     ///
     /// # Errors
     /// If the listen address is not usable.
-    fn serve(
-        &self,
-        _operator: &Arc<Operator>,
-        _settings: &Settings,
-        _ready: &Arc<AtomicBool>,
-    ) -> anyhow::Result<Option<Serving>> {
-        Ok(None)
+    fn serve(&self, operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving>;
+}
+
+impl<'a> dyn Engine + 'a {
+    /// The part of an engine that registers each policy by itself; none if policies share registrations.
+    pub fn completing(&self) -> Option<&dyn Completing> {
+        match self.injector() {
+            Injector::Completing(completing) => Some(completing),
+            Injector::InServer(_) | Injector::Called(_) => None,
+        }
+    }
+
+    /// The part of an engine whose policies share registrations.
+    pub fn sharing(&self) -> Option<&dyn Sharing> {
+        match self.injector() {
+            Injector::Completing(_) => None,
+            Injector::InServer(server) => Some(server),
+            Injector::Called(called) => Some(called),
+        }
+    }
+
+    pub fn called(&self) -> Option<&dyn Called> {
+        match self.injector() {
+            Injector::Called(called) => Some(called),
+            Injector::Completing(_) | Injector::InServer(_) => None,
+        }
+    }
+
+    fn in_server(&self) -> Option<&dyn InServer> {
+        match self.injector() {
+            Injector::InServer(server) => Some(server),
+            Injector::Completing(_) | Injector::Called(_) => None,
+        }
+    }
+
+    /// Whether each policy has a registration of its own, and injection changes the stored object.
+    pub fn is_per_policy(&self) -> bool {
+        self.completing().is_some()
+    }
+
+    /// Whether the API server calls this operator on each create.
+    pub fn needs_operator(&self) -> bool {
+        self.called().is_some()
     }
 }
 
@@ -215,7 +246,7 @@ pub fn all() -> impl Iterator<Item = &'static dyn Engine> {
 
 /// The worker that completes stored objects while this replica leads; none if no engine has one.
 pub fn worker(operator: &Arc<Operator>, settings: &Settings) -> Option<Arc<dyn Worker>> {
-    all().find_map(|engine| engine.worker(operator, settings))
+    all().find_map(|engine| Some(engine.completing()?.worker(operator, settings)))
 }
 
 /// Starts the server that answers the API server in each replica.
@@ -223,27 +254,32 @@ pub fn worker(operator: &Arc<Operator>, settings: &Settings) -> Option<Arc<dyn W
 /// # Errors
 /// If the listen address is not usable.
 pub fn serve(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving> {
-    for engine in all() {
-        if let Some(serving) = engine.serve(operator, settings, ready)? {
-            return Ok(serving);
-        }
-    }
-    Ok(Serving::none())
+    all()
+        .find_map(<dyn Engine>::called)
+        .map_or_else(|| Ok(Serving::none()), |called| called.serve(operator, settings, ready))
 }
 
 /// The engine that writes or reads objects of `resource`, a plural name.
 pub fn of_resource(resource: &str) -> Option<&'static dyn Engine> {
-    all().find(|engine| engine.registers().iter().chain(engine.rejects_by()).any(|registered| *registered == resource))
+    all().find(|engine| {
+        let rejects_by = engine.sharing().map_or(&[][..], Sharing::rejects_by);
+        engine.registers().iter().chain(rejects_by).any(|registered| *registered == resource)
+    })
 }
 
 /// Whether each object of `resource`, a plural name, belongs to one policy.
 pub fn is_per_policy(resource: &str) -> bool {
-    of_resource(resource).is_some_and(Engine::is_per_policy)
+    of_resource(resource).is_some_and(<dyn Engine>::is_per_policy)
+}
+
+/// The engine whose registrations of single policies are objects of `resource`, a plural name.
+pub fn completing(resource: &str) -> Option<&'static dyn Completing> {
+    of_resource(resource)?.completing()
 }
 
 /// The kinds of workloads in `stored`, an object of `resource`.
 pub fn kinds_of(resource: &str, stored: &Value) -> BTreeSet<Arc<Kind>> {
-    of_resource(resource).map(|engine| engine.kinds_of(stored)).unwrap_or_default()
+    completing(resource).map(|engine| engine.kinds_of(stored)).unwrap_or_default()
 }
 
 /// The forms in which `engine` can register `policies` on `kind`, the best first.
@@ -256,32 +292,36 @@ pub fn drafts(
     policies: &[Arc<Policy>],
     surroundings: &Surroundings<'_>,
 ) -> Result<Vec<Vec<Value>>, Unavailable> {
-    let engine = engine.engine();
-    let objects = engine.render(kind, policies, surroundings)?;
-    if !engine.needs_operator() {
-        let with_standby = standby(engine, kind, policies, surroundings)?.map(|standby| {
+    let with = |first: Vec<Value>, objects: &[Value]| first.into_iter().chain(objects.iter().cloned()).collect();
+    let (better, objects) = match engine.engine().injector() {
+        Injector::Completing(completing) => (None, completing.check_kind(kind, policies).map(|()| Vec::new())?),
+        Injector::InServer(server) => {
+            let objects = server.render(kind, policies, surroundings)?;
             // It is written first: until the others follow, it replaces what they inject in an earlier form.
-            std::iter::once(standby).chain(objects.iter().cloned()).collect()
-        });
-        return Ok(with_standby.into_iter().chain([objects]).collect());
-    }
-    // An API server that rejects by itself is better, because it always answers.
-    let rejecting = all().find_map(|other| other.render_rejecting(kind, policies, surroundings));
-    let better = rejecting.filter(|rejecting| !rejecting.is_empty()).map(|rejecting| {
-        let injecting = objects.iter().filter(|object| !registration::refuses(object));
-        injecting.cloned().chain(rejecting).collect()
-    });
+            let standby = standby(server, kind, policies, surroundings)?;
+            (standby.map(|standby| with(vec![standby], &objects)), objects)
+        }
+        Injector::Called(called) => {
+            let objects = called.render(kind, policies, surroundings)?;
+            // An API server that rejects by itself is better, because it always answers.
+            let mut rejecting = all().filter_map(<dyn Engine>::in_server);
+            let rejecting = rejecting.find_map(|server| server.render_rejecting(kind, policies, surroundings));
+            let injecting = || objects.iter().filter(|object| !registration::refuses(object)).cloned().collect();
+            let rejecting = rejecting.filter(|rejecting| !rejecting.is_empty());
+            (rejecting.map(|rejecting| with(injecting(), &rejecting)), objects)
+        }
+    };
     Ok(better.into_iter().chain([objects]).collect())
 }
 
-/// The object that injects what `engine` leaves out, where the policies of the highest priority let the operator choose: without
+/// The object that injects what `server` leaves out, where the policies of the highest priority let the operator choose: without
 /// it, a workload that is created through an API server of an older version would have no sidecar during an upgrade or after a
 /// downgrade.
 ///
 /// # Errors
 /// That this operator does not answer yet.
 fn standby(
-    engine: &dyn Engine,
+    server: &dyn InServer,
     kind: &Arc<Kind>,
     policies: &[Arc<Policy>],
     surroundings: &Surroundings<'_>,
@@ -291,8 +331,9 @@ fn standby(
     if choosing.any(|policy| policy.spec.engine != EngineChoice::Auto) {
         return Ok(None);
     }
-    let Some(conditions) = engine.left_out(kind, policies) else { return Ok(None) };
-    let rendered = all().map(|other| other.render_standby(&conditions, kind, policies, surroundings));
+    let Some(conditions) = server.left_out(kind, policies) else { return Ok(None) };
+    let called = all().filter_map(<dyn Engine>::called);
+    let rendered = called.map(|called| called.render_standby(&conditions, kind, policies, surroundings));
     match rendered.collect::<Result<Vec<_>, _>>() {
         Ok(rendered) => Ok(rendered.into_iter().flatten().next()),
         Err(reason) if reason.code == Code::Reconciling => Err(reason),
@@ -303,7 +344,7 @@ fn standby(
 
 /// The revision that a trial shows for `object`, which any engine rendered or the server stored.
 pub fn revision_of(object: &Value) -> Option<String> {
-    all().find_map(|engine| engine.revision_of(object))
+    all().filter_map(<dyn Engine>::sharing).find_map(|shared| shared.revision_of(object))
 }
 
 impl EngineName {
@@ -338,7 +379,7 @@ impl EngineName {
         self.engine().registers()
     }
 
-    /// See [`Engine::is_per_policy`].
+    /// Whether each policy has a registration of its own.
     pub fn is_per_policy(self) -> bool {
         self.engine().is_per_policy()
     }

@@ -3,8 +3,8 @@
 //! Objects without our label are never touched. Before we delete an object of our own, we mark it. An object that vanishes
 //! without the mark was deleted by somebody else: that is the emergency brake.
 
-use super::trial::{self, Strictness};
-use super::{EngineName, Unavailable, revision_of};
+use super::trial::{self, ProbeResult, Strictness};
+use super::{Completing, EngineName, Unavailable, revision_of};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::capabilities::{Capabilities, registration as resources};
@@ -28,7 +28,7 @@ use tracing::info;
 /// The annotation that we set on a registration before we delete it ourselves.
 const REMOVING: &str = "scpol.dev/removing";
 
-/// A failed call, as the reason why a policy is not in effect.
+/// A failed call, as the reason why a policy is not in force.
 impl From<CallError> for Unavailable {
     fn from(error: CallError) -> Self {
         let code = match error.code() {
@@ -160,19 +160,20 @@ const WRITING: [&str; 2] = ["update", "delete"];
 /// If the server does not answer.
 pub async fn may_deliver(registrar: &Registrar, engine: EngineName) -> Result<bool, CallError> {
     let Registrar { client, namespace, kind, .. } = registrar;
+    let completing = engine.engine().completing();
     let registered = |verb: &str, resource| Right::everywhere(verb, resources::GROUP, resource);
     let completed = |verb: &str| Right::everywhere(verb, &kind.group, &kind.resource);
     // Roles name the registrations that are shared by policies, because those have fixed names.
-    let written = |verb: &str, resource| match engine.engine().is_per_policy() {
-        true => registered(verb, resource),
-        false => registered(verb, resource).named(shared_name(kind)),
+    let written = |verb: &str, resource| match completing {
+        Some(_) => registered(verb, resource),
+        None => registered(verb, resource).named(shared_name(kind)),
     };
     let mut needed = Vec::new();
     for resource in engine.registers() {
         needed.extend(READING.map(|verb| registered(verb, resource)));
         needed.extend(WRITING.map(|verb| written(verb, resource)));
     }
-    needed.extend(engine.engine().verbs().iter().map(|verb| completed(verb)));
+    needed.extend(completing.map_or(&[][..], Completing::verbs).iter().map(|verb| completed(verb)));
     needed.push(completed("create").within(namespace));
     for right in &needed {
         if !may(client, right).await? {
@@ -210,7 +211,7 @@ pub struct Edition {
     version: u64,
     /// The server increments it with each change outside of the metadata.
     generation: i64,
-    /// Our annotations, without the mark of removal. Replicas read there what is in effect.
+    /// Our annotations, without the mark of removal. Replicas read there what is in force.
     annotations: BTreeMap<String, Value>,
 }
 
@@ -244,7 +245,7 @@ pub enum Verification {
     Proven,
     Unverified(Unverified),
     /// It has no effect, or dry runs are impossible.
-    NotInEffect(Unavailable),
+    NotInForce(Unavailable),
 }
 
 impl From<Result<Option<Unverified>, Unavailable>> for Verification {
@@ -252,7 +253,7 @@ impl From<Result<Option<Unverified>, Unavailable>> for Verification {
         match verified {
             Ok(None) => Self::Proven,
             Ok(Some(reason)) => Self::Unverified(reason),
-            Err(reason) => Self::NotInEffect(reason),
+            Err(reason) => Self::NotInForce(reason),
         }
     }
 }
@@ -270,7 +271,7 @@ pub enum Meanwhile {
 /// reject.
 ///
 /// # Errors
-/// Why they are not in effect. Some of them may be registered then: see [`restore`].
+/// Why they are not in force. Some of them may be registered then: see [`restore`].
 pub async fn register(
     registrar: &Registrar,
     engine: EngineName,
@@ -281,7 +282,7 @@ pub async fn register(
     let (mut unverified, mut editions) = (None, Editions::new());
     if let Meanwhile::Only(meanwhile) = meanwhile {
         let meanwhile: Vec<_> = meanwhile.iter().collect();
-        establish(registrar, engine, &meanwhile, Shows::Refuses, &mut Editions::new()).await?;
+        establish(registrar, engine, &meanwhile, Effect::Refuses, &mut Editions::new()).await?;
         let mut is_withdrawn = false;
         for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
         {
@@ -293,14 +294,14 @@ pub async fn register(
             released(registrar, &meanwhile).await?;
         }
     }
-    for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        let doubt = establish(registrar, engine, &step, shows, &mut editions).await?;
+    for (step, effect) in [(injecting, Effect::Injects), (refusing, Effect::Refuses)] {
+        let doubt = establish(registrar, engine, &step, effect, &mut editions).await?;
         unverified = unverified.or(doubt);
     }
     Ok((unverified, editions))
 }
 
-/// Registers `before` again, which was in effect until `objects` failed to replace it. First the other objects are deleted. Then
+/// Registers `before` again, which was in force until `objects` failed to replace it. First the other objects are deleted. Then
 /// the injecting objects of `before` are written, and last the rejecting ones. Returns the editions of `before`.
 ///
 /// # Errors
@@ -408,7 +409,7 @@ async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallErr
     Ok(())
 }
 
-/// A probe: an object that asks whether a registration is in effect. `asks` is the value of its label [`PROBE`].
+/// A probe: an object that asks whether a registration is in force. `asks` is the value of its label [`PROBE`].
 fn probing(kind: &Kind, resource: &ApiResource, asks: &str) -> Value {
     let mut object = trial::sample(kind, resource);
     object["metadata"]["labels"][PROBE] = Value::from(asks);
@@ -437,7 +438,7 @@ const PROBE_INJECT: &str = "inject";
 
 /// The effect of a registration on a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shows {
+enum Effect {
     Injects,
     Refuses,
 }
@@ -447,7 +448,7 @@ async fn establish(
     registrar: &Registrar,
     engine: EngineName,
     objects: &[&Value],
-    shows: Shows,
+    effect: Effect,
     editions: &mut Editions,
 ) -> Result<Option<Unverified>, Unavailable> {
     for object in objects {
@@ -458,7 +459,7 @@ async fn establish(
         let stored = apply(&registrar.client, &resource, object).await?;
         editions.insert((resource.plural, name_of(object).to_owned()), Edition::of(&stored));
     }
-    show(registrar, engine, objects, shows).await
+    show(registrar, engine, objects, effect).await
 }
 
 /// Waits until the registered `objects` have an effect. Returns why that cannot be verified.
@@ -466,19 +467,19 @@ async fn show(
     registrar: &Registrar,
     engine: EngineName,
     objects: &[&Value],
-    shows: Shows,
+    effect: Effect,
 ) -> Result<Option<Unverified>, Unavailable> {
     // A binding has no revision of its own, and what stands by has no effect on a probe.
-    match shows {
-        Shows::Injects => match objects.iter().find_map(|object| engine.engine().revision_of(object)) {
-            Some(revision) => answers(registrar, engine, &revision, shows, PROBE_INJECT).await,
+    match effect {
+        Effect::Injects => match objects.iter().find_map(|object| engine.engine().sharing()?.revision_of(object)) {
+            Some(revision) => answers(registrar, engine, &revision, effect, PROBE_INJECT).await,
             None => Ok(None),
         },
-        Shows::Refuses => {
+        Effect::Refuses => {
             let mut unverified = None;
             for object in objects {
                 let Some(revision) = revision_of(object) else { continue };
-                let doubt = answers(registrar, engine, &revision, shows, refusal_of(name_of(object))).await?;
+                let doubt = answers(registrar, engine, &revision, effect, refusal_of(name_of(object))).await?;
                 unverified = unverified.or(doubt);
             }
             Ok(unverified)
@@ -491,27 +492,29 @@ async fn answers(
     registrar: &Registrar,
     engine: EngineName,
     revision: &str,
-    shows: Shows,
+    effect: Effect,
     asks: &str,
 ) -> Result<Option<Unverified>, Unavailable> {
     let mut waited = Waited::begin(Instant::now());
     loop {
-        let seen = probe(registrar, engine, revision, shows, asks).await?;
+        let seen = probe(registrar, engine, revision, effect, asks).await?;
         let waited = waited.so_far(Instant::now());
         match seen {
-            Seen::Yes => return Ok(None),
-            Seen::CannotTell(message) if waited >= registrar.timing.settling => {
+            ProbeResult::Shown => return Ok(None),
+            ProbeResult::CannotTell(message) if waited >= registrar.timing.settling => {
                 return Ok(Some((Code::ProbeFailed, message)));
             }
-            Seen::NotYet(why) if waited >= registrar.timing.probe_limit => {
+            ProbeResult::NotYet(why) if waited >= registrar.timing.probe_limit => {
                 return Err(without_effect(registrar, engine, why.as_deref()));
             }
-            Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(registrar.timing.probe_pause).await,
+            ProbeResult::CannotTell(_) | ProbeResult::NotYet(_) => {
+                tokio::time::sleep(registrar.timing.probe_pause).await
+            }
         }
     }
 }
 
-/// Verifies by dry-run creates that `objects`, which `engine` rendered and which are registered, are in effect. Changes
+/// Verifies by dry-run creates that `objects`, which `engine` rendered and which are registered, are in force. Changes
 /// nothing.
 pub async fn verify(registrar: &Registrar, engine: EngineName, objects: &[Value]) -> Verification {
     verified(registrar, engine, objects).await.into()
@@ -523,8 +526,8 @@ async fn verified(
     objects: &[Value],
 ) -> Result<Option<Unverified>, Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
-    for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        let unverified = show(registrar, engine, &step, shows).await?;
+    for (step, effect) in [(injecting, Effect::Injects), (refusing, Effect::Refuses)] {
+        let unverified = show(registrar, engine, &step, effect).await?;
         if unverified.is_some() {
             return Ok(unverified);
         }
@@ -548,44 +551,39 @@ fn without_effect(registrar: &Registrar, engine: EngineName, why: Option<&str>) 
     engine.engine().without_effect(&tried, why, &registrar.capabilities)
 }
 
-/// Whether a probe shows the effect of a registration.
-enum Seen {
-    Yes,
-    /// Not yet, with the server's message.
-    NotYet(Option<String>),
-    /// Somebody else rejects the probe, or a replica of ours has not seen the registration yet.
-    CannotTell(String),
-}
-
 async fn probe(
     registrar: &Registrar,
     engine: EngineName,
     revision: &str,
-    shows: Shows,
+    effect: Effect,
     asks: &str,
-) -> Result<Seen, Unavailable> {
+) -> Result<ProbeResult, Unavailable> {
     let Registrar { client, capabilities, namespace, kind, timing } = registrar;
-    let Some(resource) = capabilities.resource(kind) else { return Ok(Seen::NotYet(None)) };
+    let Some(resource) = capabilities.resource(kind) else { return Ok(ProbeResult::NotYet(None)) };
     let object = probing(kind, &resource, asks);
     match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
         Ok(answer) => {
             let answers = answer["metadata"]["annotations"][PROBE].as_str().unwrap_or_default();
             let has = |wanted: &str| answers.split(',').any(|answer| answer == wanted);
-            Ok(if shows == Shows::Injects && has(revision) {
-                Seen::Yes
+            Ok(if effect == Effect::Injects && has(revision) {
+                ProbeResult::Shown
             } else if has(PROBE_UNSEEN) {
-                Seen::CannotTell(format!(
+                ProbeResult::CannotTell(format!(
                     "not proven: a replica of the webhook has not seen the registration {} s later; see its log",
                     timing.settling.as_secs_f64()
                 ))
             } else {
-                Seen::NotYet(None)
+                ProbeResult::NotYet(None)
             })
         }
         // This error contains the URL, and so the revision: it proves nothing.
-        Err(error) if engine.engine().is_unanswered(&error) => Ok(Seen::NotYet(Some(error.to_string()))),
-        Err(error) if shows == Shows::Refuses && error.repeats(revision) && !is_unanswered(&error) => Ok(Seen::Yes),
-        Err(error) => trial::refused(&error, &resource, namespace).map(Seen::CannotTell),
+        Err(error) if engine.engine().needs_operator() && is_unanswered(&error) => {
+            Ok(ProbeResult::NotYet(Some(error.to_string())))
+        }
+        Err(error) if effect == Effect::Refuses && error.repeats(revision) && !is_unanswered(&error) => {
+            Ok(ProbeResult::Shown)
+        }
+        Err(error) => trial::refused(&error, &resource, namespace).map(ProbeResult::CannotTell),
     }
 }
 

@@ -6,7 +6,7 @@ use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::installed::{OPERATOR, Piece, Way, needed};
 use crate::cli::status;
-use crate::engine::{self, Engine, registration, revision_of};
+use crate::engine::{self, Completing, EngineName, Sharing, StoredRegistration, registration, revision_of};
 use crate::naming::{kind_of, own_name};
 use crate::policy::Policy;
 use crate::targets;
@@ -68,7 +68,7 @@ fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
     let ways = enforced.flat_map(|policy| needed(policy, &engines).into_iter().flatten().flatten());
     let names: BTreeSet<String> = ways.map(|(_, name)| name).collect();
     // The author check belongs to no policy.
-    let aside: Vec<_> = engine::all().filter_map(|engine| Some(engine.side_registration()?.name)).collect();
+    let aside: Vec<_> = engine::all().filter_map(|engine| Some(engine.called()?.side_registration().name)).collect();
     let is_wanted = |name: &str| names.contains(name) || aside.contains(&name);
     let orphans = ours.iter().filter(|piece| !is_wanted(piece.object.name()));
     let item =
@@ -79,41 +79,46 @@ fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
 /// A finding if the object differs from what the operator writes.
 fn edited(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
     let engine = engine::of_resource(&piece.resource.plural)?;
-    let is_edited = if engine.is_per_policy() {
-        is_own_edited(subject, piece, engine)?
-    } else {
-        is_shared_edited(subject, piece, engine)?
+    let is_edited = match (engine.completing(), engine.sharing()) {
+        (Some(completing), _) => is_own_edited(subject, piece, engine.name(), completing)?,
+        (None, shared) => is_shared_edited(subject, piece, shared?)?,
     };
     let message = format!("{} is not as its policies want it", piece.title());
     is_edited.then(|| Item::problem(CHECK, Code::RegistrationEdited, message))
 }
 
 /// Whether the registration of a single policy was edited; none if unknown.
-fn is_own_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -> Option<bool> {
+fn is_own_edited(
+    subject: &Subject<'_>,
+    piece: &Piece,
+    engine: EngineName,
+    completing: &dyn Completing,
+) -> Option<bool> {
     let stored = piece.object.value();
     let owner = subject.policies.iter().find(|policy| own_name(&policy.name) == piece.object.name())?;
     if !owner.is_enforced() || targets::check(owner, subject.server()).is_err() {
         return None;
     }
     // Another engine may serve some of its kinds.
-    let kinds = engine.kinds_of(&stored);
-    let is_alone = engines_of(subject, &owner.name) == engine.name().as_str();
+    let kinds = completing.kinds_of(&stored);
+    let is_alone = engines_of(subject, &owner.name) == engine.as_str();
     let own = owner.kinds.iter().filter(|kind| is_alone || kinds.contains(*kind)).cloned().collect::<Vec<_>>();
-    let wanted = engine.render_own(owner, &own, subject.server())?;
+    let wanted = completing.render(owner, &own, subject.server());
     Some(!registration::is_as(&stored, &wanted))
 }
 
 /// Whether a shared registration was edited; none if unknown. The registration is rendered again with its own address of the
 /// webhook and its own policies. If the revision differs, the operator has other flags than we, or has not handled a policy
 /// yet.
-fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -> Option<bool> {
+fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Sharing) -> Option<bool> {
     let stored = piece.object.value();
     let kind = kind_of(piece.object.name())?;
     let owners = stored["metadata"]["ownerReferences"].as_array()?;
     let is_owner = |policy: &&Arc<Policy>| owners.iter().any(|owner| owner["name"] == policy.name.as_str());
     let owners: Vec<Arc<Policy>> = subject.policies.iter().filter(is_owner).cloned().collect();
     let site = subject.site.on(subject.server());
-    let rendered = engine.render_as(&piece.resource.plural, &stored, &kind, &owners, subject.server(), &site)?;
+    let registered = StoredRegistration { resource: &piece.resource.plural, object: &stored };
+    let rendered = engine.render_as(&registered, &kind, &owners, subject.server(), &site)?;
     let wanted = rendered.into_iter().find(|object| {
         object["kind"] == piece.resource.kind.as_str() && object["metadata"]["name"] == stored["metadata"]["name"]
     })?;
@@ -129,7 +134,7 @@ fn engines_of(subject: &Subject<'_>, name: &str) -> String {
 
 /// A finding if a foreign registration adds our initializer names to objects.
 fn intruder(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
-    let engine = engine::of_resource(&piece.resource.plural)?;
+    let engine = engine::completing(&piece.resource.plural)?;
     let listed = engine.initializers_of(&piece.object.value()).into_iter().find(|name| subject.site.owns(name))?;
     let message = format!("{} is not ours, and lists our initializer `{listed}`", piece.title());
     Some(Item::warning(CHECK, Code::ForeignConfiguration, message))

@@ -8,7 +8,7 @@ use crate::capabilities::registration;
 use crate::cli::installed::{OPERATOR, Piece};
 use crate::cli::output::counted;
 use crate::cluster::rights::{self, Right};
-use crate::engine::{self, Engine};
+use crate::engine::{self, Completing, Engine};
 use crate::naming::shared_name;
 use crate::workload::Kind;
 use anyhow::{Context, Result};
@@ -74,7 +74,7 @@ async fn account(subject: &Subject<'_>) -> String {
 /// Checks the operator's rights for registrations beside those of policies, if such registrations exist.
 pub(super) async fn check_aside(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
     let mut items = Vec::new();
-    for side in engine::all().filter_map(Engine::side_registration) {
+    for side in engine::all().filter_map(|engine| Some(engine.called()?.side_registration())) {
         let is_it = |piece: &Piece| piece.is_generated() && piece.object.name() == side.name;
         if !registered.iter().any(is_it) {
             continue;
@@ -122,8 +122,8 @@ fn writes_reports(deployment: &Value) -> bool {
 fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
     let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
     let kinds: BTreeSet<_> = enforced.flat_map(|policy| policy.kinds.iter()).collect();
-    let completed = |kind: &Arc<Kind>| -> Vec<Right> {
-        let verbs = ["list", "watch"].into_iter().chain(engine.verbs().iter().copied());
+    let completed = |kind: &Arc<Kind>, completing: &dyn Completing| -> Vec<Right> {
+        let verbs = ["list", "watch"].into_iter().chain(completing.verbs().iter().copied());
         verbs.map(|verb| Right::everywhere(verb, &kind.group, &kind.resource)).collect()
     };
     let registered = |kind: &Arc<Kind>| -> Vec<Right> {
@@ -131,9 +131,9 @@ fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
         let resources = engine.registers().iter();
         resources.flat_map(|resource| ["update", "delete"].map(|verb| named(verb, resource))).collect()
     };
-    let needed = |kind| match engine.is_per_policy() {
-        true => completed(kind),
-        false => registered(kind),
+    let needed = |kind| match engine.completing() {
+        Some(completing) => completed(kind, completing),
+        None => registered(kind),
     };
     kinds.into_iter().flat_map(needed).collect()
 }

@@ -28,7 +28,7 @@ use crate::api::pod_schema;
 use crate::api::v1alpha1::Mode;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice, Hindrance};
-use crate::engine::lifecycle::{InEffect, Registration, Wanted};
+use crate::engine::lifecycle::{Live, Registration, Wanted};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::targets;
@@ -50,7 +50,7 @@ pub(super) struct Plan {
     /// The shared registration of each kind.
     pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
     /// The kinds whose registration must not change now. A template there is still in trial, or the wanted state of a policy
-    /// that is or may be in effect there is unknown.
+    /// that is or may be in force there is unknown.
     pub(super) undecided: BTreeSet<Arc<Kind>>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn is_undecided(outcome: &Readiness) -> bool {
     matches!(outcome, Readiness::FirstSight | Readiness::Waiting { code: Code::ServerAway, .. })
 }
 
-/// The `outcome` of an edit whose earlier form stays in effect.
+/// The `outcome` of an edit whose earlier form stays in force.
 fn unedited(outcome: Readiness) -> Readiness {
     let with = |message: String| format!("{message}; what was in force before this edit stays in force");
     match outcome {
@@ -266,8 +266,8 @@ impl Planner {
             if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))
                 && is_undecided(outcome)
             {
-                let may_be_in_effect = |kind: &&Arc<Kind>| inputs.registrations.may_be_in_effect(kind, stored, name);
-                plan.undecided.extend(policy.kinds.iter().filter(may_be_in_effect).cloned());
+                let may_be_in_force = |kind: &&Arc<Kind>| inputs.registrations.may_be_in_force(kind, stored, name);
+                plan.undecided.extend(policy.kinds.iter().filter(may_be_in_force).cloned());
             }
         }
     }
@@ -371,7 +371,7 @@ impl Planner {
 
 /// The objects that reject workloads on `kind` while another registration replaces `before`. They require only the policies in
 /// `both`.
-pub(super) fn rejecting(around: Around, kind: &Arc<Kind>, before: &InEffect, both: &[Arc<Policy>]) -> Vec<Value> {
+pub(super) fn rejecting(around: Around, kind: &Arc<Kind>, before: &Live, both: &[Arc<Policy>]) -> Vec<Value> {
     // Only the kinds of objects that are registered now.
     let kinds = |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
     let registered = kinds(&before.wanted.objects);
@@ -383,7 +383,7 @@ pub(super) fn rejecting(around: Around, kind: &Arc<Kind>, before: &InEffect, bot
     objects.into_iter().filter(crate::engine::registration::refuses).collect()
 }
 
-/// Replaces each policy in `failed` by its form from before the edit, if that is in effect. Records the outcomes in `plan`.
+/// Replaces each policy in `failed` by its form from before the edit, if that is in force. Records the outcomes in `plan`.
 fn keep_before_edit(
     eligible: Vec<Arc<Policy>>,
     failed: &BTreeMap<String, Readiness>,
@@ -418,14 +418,14 @@ impl View<'_> {
     fn choose(&self, policies: &[Arc<Policy>]) -> Choice {
         let (registrations, snapshot) = (self.inputs.registrations, self.inputs.snapshot);
         // The registration may hold an earlier form of the policy, so the forms are compared.
-        let in_effect = |kind: &Arc<Kind>| registrations.of_kind(kind).and_then(Registration::in_effect);
-        let is_in_force = |kind: &Arc<Kind>, policy: &Policy| match in_effect(kind) {
-            Some(in_effect) => in_effect.wanted.has(policy),
+        let live = |kind: &Arc<Kind>| registrations.of_kind(kind).and_then(Registration::live);
+        let is_in_force = |kind: &Arc<Kind>, policy: &Policy| match live(kind) {
+            Some(live) => live.wanted.has(policy),
             None => {
-                let is_up = registrations.is_own_in_effect(&policy.name);
+                let is_up = registrations.is_own_in_force(&policy.name);
                 let is_told = |stored: &Stored| {
                     stored.status["observedSpecHash"] == policy.spec_hash.as_str()
-                        && registrations.may_be_in_effect(kind, stored, &policy.name)
+                        && registrations.may_be_in_force(kind, stored, &policy.name)
                 };
                 is_up || snapshot.stored.get(&policy.name).is_some_and(is_told)
             }
@@ -466,8 +466,8 @@ impl View<'_> {
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
     ) -> Result<Vec<Value>, Hindrance> {
-        let in_effect = self.inputs.registrations.of_kind(kind).and_then(Registration::in_effect);
-        let are_in_force = in_effect.is_some_and(|in_effect| in_effect.has_all(engine, policies));
+        let live = self.inputs.registrations.of_kind(kind).and_then(Registration::live);
+        let are_in_force = live.is_some_and(|live| live.has_all(engine, policies));
         let mut refused = None;
         self.is_able(engine, kind)?;
         for draft in self.rendering.drafts(engine, kind, policies)?.iter() {
@@ -504,7 +504,7 @@ impl View<'_> {
             policy: policy.clone(),
             own: own.first().and_then(|kind| {
                 let engine = *choice.engines.get(kind)?;
-                let object = engine.engine().render_own(policy, &own, cluster)?;
+                let object = engine.engine().completing()?.render(policy, &own, cluster);
                 Some(Arc::new(Wanted {
                     engine,
                     policies: vec![policy.clone()],

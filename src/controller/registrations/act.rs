@@ -8,7 +8,7 @@ use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::controller::planner;
 use crate::controller::{Controller, Finished};
-use crate::engine::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_lasting, is_rejection};
+use crate::engine::lifecycle::{Action, Context, Event, Live, Notice, Wanted, is_lasting, is_rejection};
 use crate::engine::process::Worker;
 use crate::engine::registration::{
     self, Edition, Editions, Meanwhile, Registrar, RegistrationKey, Unverified, Verification,
@@ -53,7 +53,7 @@ impl Controller {
         actions
     }
 
-    /// Schedules a verification of everything in effect, because the server may have other flags now.
+    /// Schedules a verification of everything in force, because the server may have other flags now.
     pub(in crate::controller) fn verify_all(&mut self) {
         let slots: Vec<Slot> = self.registrations.states.keys().cloned().collect();
         for slot in slots {
@@ -67,8 +67,8 @@ impl Controller {
             Action::Register { wanted, before } => self.register(slot, wanted, before),
             Action::Unregister => return self.unregister(slot).await,
             Action::Verify(wanted) => self.verify(slot, wanted),
-            Action::AskOwners(in_effect) => self.ask_owners(slot, in_effect),
-            Action::Expect(in_effect, deleted) => self.expect(&in_effect, &deleted),
+            Action::AskOwners(live) => self.ask_owners(slot, live),
+            Action::Expect(live, deleted) => self.expect(&live, &deleted),
             Action::NoteFailure(wanted, reason) => self.note_failure(&wanted, &reason),
             Action::Publish => self.publish_delivered(),
             Action::Report(report) => self.report(slot, report),
@@ -77,7 +77,7 @@ impl Controller {
         None
     }
 
-    fn register(&mut self, slot: &Slot, wanted: Arc<Wanted>, before: Option<Arc<InEffect>>) {
+    fn register(&mut self, slot: &Slot, wanted: Arc<Wanted>, before: Option<Arc<Live>>) {
         let task = slot.clone();
         match slot {
             Slot::Policy(_) => {
@@ -109,7 +109,7 @@ impl Controller {
     }
 
     /// The objects that reject workloads while `wanted` replaces `before`: they require what both require.
-    fn meanwhile(&self, kind: &Arc<Kind>, before: &InEffect, wanted: &Wanted) -> Meanwhile {
+    fn meanwhile(&self, kind: &Arc<Kind>, before: &Live, wanted: &Wanted) -> Meanwhile {
         let judging = |policies: &[Arc<Policy>]| policies.iter().filter(|policy| policy.judges()).count();
         let both: Vec<_> = before.policies().iter().filter(|policy| wanted.has(policy)).cloned().collect();
         if judging(&both) == judging(before.policies()) {
@@ -182,19 +182,19 @@ impl Controller {
         }
     }
 
-    fn ask_owners(&mut self, slot: &Slot, in_effect: Arc<InEffect>) {
+    fn ask_owners(&mut self, slot: &Slot, live: Arc<Live>) {
         let (client, slot) = (self.operator.client.clone(), slot.clone());
         self.tasks.spawn(async move {
-            let exist = is_any_stored(client, in_effect.policies()).await;
+            let exist = is_any_stored(client, live.policies()).await;
             Finished::OwnersAsked(slot, exist)
         });
     }
 
     /// Marks the written objects as registered, because the watch may not show them yet, or not that they are `deleted` again.
-    fn expect(&mut self, in_effect: &InEffect, deleted: &BTreeSet<RegistrationKey>) {
-        for ((resource, name), edition) in in_effect.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
+    fn expect(&mut self, live: &Live, deleted: &BTreeSet<RegistrationKey>) {
+        for ((resource, name), edition) in live.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
             if let Some(mirror) = self.registrations.own.get_mut(resource.as_str()) {
-                mirror.expect(name, in_effect.wanted.objects.first().cloned().unwrap_or_default());
+                mirror.expect(name, live.wanted.objects.first().cloned().unwrap_or_default());
             } else if let Some(mirror) = self.registrations.shared.get_mut(resource.as_str()) {
                 mirror.expect(name, edition.clone());
             }
@@ -214,10 +214,10 @@ impl Controller {
 
     /// Publishes to the workloads which engine delivers which policies.
     fn publish_delivered(&self) {
-        let in_effect = self.registrations.of_kinds().filter_map(|(kind, state)| Some((kind, state.in_effect()?)));
-        let delivered = in_effect.map(|(kind, in_effect)| {
-            let policies = Policies::new(in_effect.policies().iter().cloned());
-            let engine = in_effect.wanted.engine;
+        let live = self.registrations.of_kinds().filter_map(|(kind, state)| Some((kind, state.live()?)));
+        let delivered = live.map(|(kind, live)| {
+            let policies = Policies::new(live.policies().iter().cloned());
+            let engine = live.wanted.engine;
             // The server of such an engine counts its answers itself.
             let deliverer = Deliverer { engine: engine.as_str(), has_counted: engine.engine().needs_operator() };
             (kind.clone(), (deliverer, Arc::new(policies)))
@@ -225,27 +225,27 @@ impl Controller {
         self.workloads.set_delivered(delivered.collect());
     }
 
-    fn report(&mut self, slot: &Slot, report: Report) {
+    fn report(&mut self, slot: &Slot, report: Notice) {
         let (policy, resource) = match slot {
             Slot::Policy(name) => (Some(name.as_str()), None),
             Slot::Kind(kind) => (None, Some(kind.resource.as_str())),
         };
         match report {
-            Report::Registered(in_effect) => self.report_registered(slot, &in_effect),
-            Report::NotInEffect(wanted, Unavailable { code, message }) => {
+            Notice::Registered(live) => self.report_registered(slot, &live),
+            Notice::NotInForce(wanted, Unavailable { code, message }) => {
                 warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
                 self.operator.metrics.process.reconcile_errors.inc();
             }
-            Report::KeptBefore(wanted, Unavailable { code, message }) => {
+            Notice::KeptBefore(wanted, Unavailable { code, message }) => {
                 warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
                 self.operator.metrics.process.reconcile_errors.inc();
             }
-            Report::Held(key, hold) => {
+            Notice::Held(key, hold) => {
                 let (object, name) = key.unzip();
                 let (resource, name) = (object.as_deref().or(resource), name.as_deref());
                 warn!(policy, resource, name, until = %hold, "The registration was removed by hand; it is not made again before");
             }
-            Report::Edited(wanted, (resource, name)) => {
+            Notice::Edited(wanted, (resource, name)) => {
                 info!(resource, name, "The registration was edited; repairing it");
                 for policy in wanted.policies.iter().filter(|_| matches!(slot, Slot::Kind(_))) {
                     let message = format!("{resource} `{name}` was edited by hand, and has been repaired");
@@ -254,17 +254,17 @@ impl Controller {
                         .ledger(|ledger| ledger.trouble(&policy.name, Code::RegistrationEdited, message, until));
                 }
             }
-            Report::NotUnregistered(error) => {
+            Notice::NotUnregistered(error) => {
                 warn!(policy, resource, error, "Could not be taken out; trying again");
                 self.operator.metrics.process.reconcile_errors.inc();
             }
         }
     }
 
-    fn report_registered(&mut self, slot: &Slot, in_effect: &InEffect) {
-        let is_proven = in_effect.unverified.is_none();
+    fn report_registered(&mut self, slot: &Slot, live: &Live) {
+        let is_proven = live.unverified.is_none();
         match slot {
-            // The policy is reported as in effect once it is so on all its kinds. Its reason to wait is over.
+            // The policy is reported as in force once it is so on all its kinds. Its reason to wait is over.
             Slot::Policy(name) => {
                 let state = self.statuses.policies.get_mut(name);
                 if let Some(state) = state.filter(|state| !matches!(state.outcome, Readiness::InForce { .. })) {
@@ -272,7 +272,7 @@ impl Controller {
                 }
             }
             Slot::Kind(kind) => {
-                let (engine, policies) = (in_effect.wanted.engine, in_effect.policies().len());
+                let (engine, policies) = (live.wanted.engine, live.policies().len());
                 info!(resource = kind.resource, %engine, policies, is_proven, "Registered");
             }
         }
@@ -297,20 +297,20 @@ impl Controller {
 /// Registers `wanted` for its only policy.
 ///
 /// # Errors
-/// Why it is not in effect, and what still is.
+/// Why it is not in force, and what still is.
 async fn register_own(
     worker: &dyn Worker,
     key: Option<RegistrationKey>,
     wanted: &Arc<Wanted>,
-    before: Option<&InEffect>,
-) -> Result<InEffect, (Unavailable, Option<InEffect>)> {
+    before: Option<&Live>,
+) -> Result<Live, (Unavailable, Option<Live>)> {
     let (Some(policy), Some(object), Some(key)) = (wanted.policies.first(), wanted.objects.first(), key) else {
         return Err((Unavailable::new(Code::Reconciling, "nothing is to be registered"), None));
     };
     match worker.register(policy, &wanted.kinds, object).await {
         Ok(unverified) => {
             let editions = Editions::from([(key, Edition::default())]);
-            Ok(InEffect { wanted: wanted.clone(), unverified, leftover: None, editions })
+            Ok(Live { wanted: wanted.clone(), unverified, leftover: None, editions })
         }
         // The server rejected the write, so the earlier registration still exists.
         Err(reason) if is_rejection(&reason) => Err((reason, before.cloned())),
@@ -318,26 +318,26 @@ async fn register_own(
     }
 }
 
-/// Registers `wanted` and removes the `obsolete` objects. On failure restores what was in effect `before`.
+/// Registers `wanted` and removes the `obsolete` objects. On failure restores what was in force `before`.
 ///
 /// # Errors
-/// Why it is not in effect, and what still is.
+/// Why it is not in force, and what still is.
 async fn register_shared(
     registrar: &Registrar,
     wanted: &Arc<Wanted>,
-    before: Option<&InEffect>,
+    before: Option<&Live>,
     meanwhile: &Meanwhile,
     obsolete: &[RegistrationKey],
-) -> Result<InEffect, (Unavailable, Option<InEffect>)> {
+) -> Result<Live, (Unavailable, Option<Live>)> {
     let reason = match registration::register(registrar, wanted.engine, &wanted.objects, meanwhile).await {
         Ok((unverified, editions)) => {
             let leftover =
                 registration::unregister(registrar, obsolete).await.err().map(|error| still_there(&error.into()));
-            return Ok(InEffect { wanted: wanted.clone(), unverified, leftover, editions });
+            return Ok(Live { wanted: wanted.clone(), unverified, leftover, editions });
         }
         Err(reason) => reason,
     };
-    // A registration of an earlier leader may be in effect there and stays.
+    // A registration of an earlier leader may be in force there and stays.
     if before.is_none() && is_rejection(&reason) {
         return Err((reason, None));
     }
@@ -345,7 +345,7 @@ async fn register_shared(
     let before = before.filter(|before| before.wanted.engine != wanted.engine || !is_of_engine(&reason));
     let objects = before.map(|before| before.wanted.objects.as_slice()).unwrap_or_default();
     let kept = match registration::restore(registrar, &wanted.objects, objects).await {
-        Ok(editions) => before.map(|before| InEffect { editions, ..before.clone() }),
+        Ok(editions) => before.map(|before| Live { editions, ..before.clone() }),
         // The next comparison corrects this once the objects can be read.
         Err(error) => {
             warn!(resource = registrar.kind.resource, %error, "What was in force before cannot be put back; trying again");

@@ -9,7 +9,7 @@ use crate::controller::Controller;
 use crate::controller::planner::{Placed, is_undecided};
 use crate::controller::policy_state::outcome_of;
 use crate::engine::hold::Hold;
-use crate::engine::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
+use crate::engine::lifecycle::{Event, Live, Observed, Registration, Wanted, Wish};
 use crate::engine::{self, Engine, Unavailable};
 use crate::naming::{kind_of, policy_of};
 use crate::policy::Policy;
@@ -56,7 +56,7 @@ impl Controller {
         let is_held = match &wish {
             Wish::Registered(wanted) => wanted.policies.iter().any(|policy| {
                 let Some(status) = snapshot.stored.get(&policy.name).map(|stored| &stored.status) else { return false };
-                // After an edit the engine in effect is unknown, but a hold is not.
+                // After an edit the engine in force is unknown, but a hold is not.
                 let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
                 (is_same || Hold::is_told(status)) && Hold::is_due(status, wanted.engine)
             }),
@@ -74,7 +74,7 @@ impl Controller {
             self.forget(&slot);
             return;
         }
-        let edited = state.and_then(Registration::settled).and_then(|in_effect| registrations.edited(in_effect));
+        let edited = state.and_then(Registration::settled).and_then(|live| registrations.edited(live));
         let unreadable = resources::ALL
             .iter()
             .filter(|resource| !registrations.has_read(resource) || registrations.unreadable.contains_key(**resource));
@@ -96,7 +96,7 @@ impl Controller {
         if self.is_leaving(name, &placed) || self.is_undecided_elsewhere(&placed) {
             return Wish::Keep;
         }
-        let is_up = self.registrations.is_own_in_effect(name);
+        let is_up = self.registrations.is_own_in_force(name);
         if let Some(reason) = placed.as_ref().err().filter(|reason| is_undecided(reason))
             && self.stays_as_it_is(name, stored)
         {
@@ -118,9 +118,9 @@ impl Controller {
     fn end_of(&self, name: &str, stored: &Stored, outcome: Readiness) -> Option<Readiness> {
         let is_off = matches!(outcome, Readiness::Suspended | Readiness::Audit { .. });
         let kinds = stored.parsed.as_ref().map_or(&[][..], |policy| &policy.kinds);
-        let mut delivering = self.registrations.of_kinds().filter(|(kind, state)| match state.in_effect() {
-            Some(in_effect) if in_effect.wanted.engine.engine().needs_operator() => false,
-            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
+        let mut delivering = self.registrations.of_kinds().filter(|(kind, state)| match state.live() {
+            Some(live) if live.wanted.engine.engine().needs_operator() => false,
+            Some(live) => live.policies().iter().any(|policy| policy.name == name),
             // It may have been so before this leader, or could not be removed.
             None if stored.is_programmed() && kinds.contains(kind) => {
                 let registered = self.registrations.registered(&Slot::of_kind(kind));
@@ -136,22 +136,22 @@ impl Controller {
 
     /// The wish for the registration of all policies on `kind`.
     fn wish_of_kind(&self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>) -> Wish {
-        let in_effect = self.registrations.of_kind(kind).and_then(Registration::settled);
+        let live = self.registrations.of_kind(kind).and_then(Registration::settled);
         match wanted {
             Some(wanted) => Wish::Registered(wanted.clone()),
-            // The policies get registrations of their own, which are not in effect yet.
-            None if in_effect.is_some_and(|in_effect| self.is_handing_over(in_effect)) => Wish::Keep,
-            // A suspended policy does not end the hold on its kinds, because other policies there would be in effect at once.
+            // The policies get registrations of their own, which are not in force yet.
+            None if live.is_some_and(|live| self.is_handing_over(live)) => Wish::Keep,
+            // A suspended policy does not end the hold on its kinds, because other policies there would be in force at once.
             None => Wish::Unregistered { ends_hold: false },
         }
     }
 
-    fn is_handing_over(&self, in_effect: &InEffect) -> bool {
+    fn is_handing_over(&self, live: &Live) -> bool {
         let is_awaited = |policy: &Arc<Policy>| {
             let placed = self.planner.plan().and_then(|plan| plan.policies.get(&policy.name)?.as_ref().ok());
-            placed.is_some_and(|placed| placed.own.is_some()) && !self.registrations.is_own_in_effect(&policy.name)
+            placed.is_some_and(|placed| placed.own.is_some()) && !self.registrations.is_own_in_force(&policy.name)
         };
-        in_effect.policies().iter().any(is_awaited)
+        live.policies().iter().any(is_awaited)
     }
 
     /// Whether the watches that `wanted` needs are in sync, or why they will not be. The API server must not put our name on
@@ -194,23 +194,23 @@ impl Controller {
         }
     }
 
-    /// Whether the status from an earlier leader says that the policy is in effect, and nothing contradicts it.
-    fn was_in_effect(&self, name: &str, stored: &Stored) -> bool {
+    /// Whether the status from an earlier leader says that the policy is in force, and nothing contradicts it.
+    fn was_in_force(&self, name: &str, stored: &Stored) -> bool {
         let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
         let is_registered = self.registrations.own_of(name).is_some();
         stored.is_programmed() && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
     /// Whether to keep the current state of the policy while the wanted one is unknown. True if the policy is registered, alone
-    /// or with others, was in effect under an earlier leader, or is held.
+    /// or with others, was in force under an earlier leader, or is held.
     fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
         let own = self.registrations.of_policy(name);
         let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
-        let is_registered = self.registrations.is_own_in_effect(name) || self.registrations.own_of(name).is_some();
+        let is_registered = self.registrations.is_own_in_force(name) || self.registrations.own_of(name).is_some();
         let is_shared = |policy: &Arc<Policy>| {
-            policy.kinds.iter().any(|kind| self.registrations.may_be_in_effect(kind, stored, name))
+            policy.kinds.iter().any(|kind| self.registrations.may_be_in_force(kind, stored, name))
         };
-        is_held || is_registered || self.was_in_effect(name, stored) || stored.parsed.as_ref().is_ok_and(is_shared)
+        is_held || is_registered || self.was_in_force(name, stored) || stored.parsed.as_ref().is_ok_and(is_shared)
     }
 
     /// Whether the policy may have a registration of its own, perhaps from an earlier leader.
@@ -220,10 +220,10 @@ impl Controller {
         is_begun || self.registrations.own_of(name).is_some() || (!is_read && stored.is_programmed())
     }
 
-    /// Whether the policy moves from its own registration to shared ones, and is not in effect there yet.
+    /// Whether the policy moves from its own registration to shared ones, and is not in force there yet.
     fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Readiness>) -> bool {
         let Ok(placed) = placed else { return false };
-        self.registrations.is_own_in_effect(name) && self.shortfall(&placed.policy, &placed.shared).is_some()
+        self.registrations.is_own_in_force(name) && self.shortfall(&placed.policy, &placed.shared).is_some()
     }
 
     /// Whether the engine of the policy on one of its shared kinds is unknown.
@@ -237,7 +237,7 @@ impl Controller {
         let reach = self.settings.reach.borrow().clone();
         let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
         let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.settled(), wanted.get(kind)) {
-            (Some(in_effect), Some(wanted)) => in_effect.wanted.is_as(wanted),
+            (Some(live), Some(wanted)) => live.wanted.is_as(wanted),
             // After a rejected edit the earlier objects may still exist.
             (None, _) if state.is_unregistered() => !self
                 .registrations

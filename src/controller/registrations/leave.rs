@@ -20,17 +20,15 @@ impl Controller {
     /// Includes the registrations of an earlier leader that this one has not handled yet.
     fn leaving_kinds(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
         let by_us = self.registrations.all_shared().filter(|(resource, _)| needs_operator(resource));
-        let in_effect = self.registrations.of_kinds().filter(|(_, state)| state.in_effect().is_some());
-        let in_effect = in_effect.map(|(kind, _)| kind.clone());
-        let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).chain(in_effect).collect();
+        let live = self.registrations.of_kinds().filter(|(_, state)| state.live().is_some());
+        let live = live.map(|(kind, _)| kind.clone());
+        let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).chain(live).collect();
         let targeting = |kind: &Arc<Kind>| {
             let policies = stored.values().filter_map(|stored| stored.parsed.clone().ok());
             policies.filter(|policy| policy.is_enforced() && policy.kinds.contains(kind)).collect()
         };
-        let served = |kind: Arc<Kind>| match self.registrations.of_kind(&kind).and_then(Registration::in_effect) {
-            Some(in_effect) if in_effect.wanted.engine.engine().needs_operator() => {
-                Some((kind, in_effect.policies().to_vec()))
-            }
+        let served = |kind: Arc<Kind>| match self.registrations.of_kind(&kind).and_then(Registration::live) {
+            Some(live) if live.wanted.engine.engine().needs_operator() => Some((kind, live.policies().to_vec())),
             Some(_) => None,
             None => Some((kind.clone(), targeting(&kind))),
         };
@@ -59,9 +57,8 @@ impl Controller {
 
     /// The objects that call this process beside an engine that needs no process: what they stand by for goes on without them.
     fn standbys(&self) -> impl Iterator<Item = (&Arc<Kind>, BTreeSet<RegistrationKey>)> {
-        let is_served = |state: &Registration| {
-            state.in_effect().is_some_and(|in_effect| !in_effect.wanted.engine.engine().needs_operator())
-        };
+        let is_served =
+            |state: &Registration| state.live().is_some_and(|live| !live.wanted.engine.engine().needs_operator());
         let kinds = self.registrations.of_kinds().filter(move |(_, state)| is_served(state));
         kinds.map(|(kind, _)| {
             let mut keys = self.registrations.registered(&Slot::of_kind(kind));

@@ -22,7 +22,7 @@ use crate::cluster::policies::Stored;
 use crate::cluster::rights::Refusals;
 use crate::controller::Controller;
 use crate::controller::policy_state::outcome_of;
-use crate::engine::lifecycle::{InEffect, Registration, Standing, Wanted};
+use crate::engine::lifecycle::{Live, Registration, Standing, Wanted};
 use crate::engine::registration::{self, Edition, RegistrationKey, Unverified, is_ours_of};
 use crate::engine::{self, Engine, EngineName, Unavailable};
 use crate::naming::{kind_of, own_name, policy_of};
@@ -101,8 +101,8 @@ impl Registrations {
         self.states.get(&Slot::of_kind(kind))
     }
 
-    /// Whether the policy has a registration of its own that is in effect.
-    pub(super) fn is_own_in_effect(&self, name: &str) -> bool {
+    /// Whether the policy has a registration of its own that is in force.
+    pub(super) fn is_own_in_force(&self, name: &str) -> bool {
         self.of_policy(name).is_some_and(|registration| registration.settled().is_some())
     }
 
@@ -169,20 +169,19 @@ impl Registrations {
             .map(|(resource, stored)| ((resource.to_owned(), own_name), stored))
     }
 
-    /// The form of the policy from before an edit, if that form is in effect.
+    /// The form of the policy from before an edit, if that form is in force.
     pub(super) fn before_edit(&self, policy: &Policy) -> Option<Arc<Policy>> {
-        let in_effect = self.of_kinds().filter_map(|(_, state)| state.in_effect());
-        let mut others = in_effect
-            .flat_map(|in_effect| in_effect.policies())
-            .filter(|other| other.name == policy.name && other.uid == policy.uid);
+        let live = self.of_kinds().filter_map(|(_, state)| state.live());
+        let mut others =
+            live.flat_map(|live| live.policies()).filter(|other| other.name == policy.name && other.uid == policy.uid);
         others.find(|other| other.spec_hash != policy.spec_hash).cloned()
     }
 
     /// Whether the registration of `kind` delivers the policy `name`, or may do so according to the status from an earlier
     /// leader.
-    pub(super) fn may_be_in_effect(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
-        match self.of_kind(kind).and_then(Registration::in_effect) {
-            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
+    pub(super) fn may_be_in_force(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
+        match self.of_kind(kind).and_then(Registration::live) {
+            Some(live) => live.policies().iter().any(|policy| policy.name == name),
             None => stored.is_programmed() && !self.registered(&Slot::of_kind(kind)).is_empty(),
         }
     }
@@ -229,7 +228,7 @@ impl Registrations {
                 let message = format!("an {kind} `{other}` exists that we did not make; delete or rename it");
                 return Err(Readiness::Impossible { code: Code::NameTaken, message });
             }
-            let listed = engine::of_resource(resource).map(|engine| engine.initializers_of(stored)).unwrap_or_default();
+            let listed = engine::completing(resource).map(|engine| engine.initializers_of(stored)).unwrap_or_default();
             if listed.contains(&policy.initializer_name) {
                 let message = format!(
                     "the {kind} `{other}`, which is not ours, lists `{}`; remove it there",
@@ -258,18 +257,18 @@ impl Registrations {
         }
     }
 
-    /// An object of `in_effect` that differs from what we wrote.
-    fn edited(&self, in_effect: &InEffect) -> Option<RegistrationKey> {
+    /// An object of `live` that differs from what we wrote.
+    fn edited(&self, live: &Live) -> Option<RegistrationKey> {
         let is_edited = |(key, ours): &(&RegistrationKey, &Edition)| {
             if let Some(mirror) = self.own.get(key.0.as_str()) {
-                let wanted = in_effect.wanted.objects.first();
+                let wanted = live.wanted.objects.first();
                 let stored = mirror.known().get(&key.1).filter(|stored| is_ours_of(stored));
                 return stored.zip(wanted).is_some_and(|(stored, wanted)| !registration::is_as(stored, wanted));
             }
             let stored = self.shared.get(key.0.as_str()).and_then(|mirror| mirror.known().get(&key.1));
             stored.is_some_and(|stored| stored.is_edit_of(ours))
         };
-        in_effect.editions.iter().find(is_edited).map(|(key, _)| key.clone())
+        live.editions.iter().find(is_edited).map(|(key, _)| key.clone())
     }
 
     /// The slot that owns an object.
@@ -282,12 +281,12 @@ impl Registrations {
 }
 
 impl Controller {
-    /// Why `policy` is not in effect on one of `kinds`, or that this is not known yet; none if it is in effect.
+    /// Why `policy` is not in force on one of `kinds`, or that this is not known yet; none if it is in force.
     pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Readiness> {
         let mut unknown = None;
         for kind in kinds {
             match self.registrations.of_kind(kind).map_or(Standing::Unknown, |state| state.standing(policy)) {
-                Standing::InEffect => {}
+                Standing::InForce => {}
                 Standing::Unknown => unknown = Some(Readiness::FirstSight),
                 Standing::Not(reason) => return Some(outcome_of(reason.clone())),
             }
@@ -295,29 +294,29 @@ impl Controller {
         unknown
     }
 
-    /// Why the wanted registration of `policy` alone is not in effect, or that this is not known yet; none if it is in effect.
+    /// Why the wanted registration of `policy` alone is not in force, or that this is not known yet; none if it is in force.
     pub(super) fn shortfall_of_own(&self, policy: &str, wanted: &Arc<Wanted>) -> Option<Readiness> {
         let state = self.registrations.of_policy(policy);
-        if state.and_then(Registration::settled).is_some_and(|in_effect| in_effect.wanted.is_as(wanted)) {
+        if state.and_then(Registration::settled).is_some_and(|live| live.wanted.is_as(wanted)) {
             return None;
         }
         let reason = state.and_then(Registration::reason);
         Some(reason.map_or(Readiness::FirstSight, |reason| outcome_of(reason.clone())))
     }
 
-    /// Why no dry run can verify that `policy` is in effect.
+    /// Why no dry run can verify that `policy` is in force.
     pub(super) fn doubt(&self, policy: &str) -> Option<Unverified> {
         let own = self.registrations.of_policy(policy).and_then(Registration::settled);
-        let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.in_effect());
-        let shared = shared.filter(|in_effect| in_effect.policies().iter().any(|other| other.name == policy));
+        let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.live());
+        let shared = shared.filter(|live| live.policies().iter().any(|other| other.name == policy));
         let mut all = own.into_iter().chain(shared);
-        all.find_map(|in_effect| in_effect.unverified.clone().or_else(|| in_effect.leftover.clone()))
+        all.find_map(|live| live.unverified.clone().or_else(|| live.leftover.clone()))
     }
 
-    /// The number of policies in effect, by resource and engine.
+    /// The number of policies in force, by resource and engine.
     pub(super) fn policies_by_engine(&self) -> BTreeMap<[String; 2], i64> {
         let mut policies = BTreeMap::new();
-        for wanted in self.registrations.states.values().filter_map(|state| Some(&state.in_effect()?.wanted)) {
+        for wanted in self.registrations.states.values().filter_map(|state| Some(&state.live()?.wanted)) {
             for kind in &wanted.kinds {
                 let labels = [kind.group_resource(), wanted.engine.as_str().to_owned()];
                 *policies.entry(labels).or_insert(0) += wanted.policies.len() as i64;
@@ -326,19 +325,19 @@ impl Controller {
         policies
     }
 
-    /// The engines by which `policy` is in effect.
+    /// The engines by which `policy` is in force.
     pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
         let own = self.registrations.of_policy(name).and_then(Registration::settled);
-        let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.in_effect());
-        let shared = shared.filter(|in_effect| in_effect.policies().iter().any(|policy| policy.name == name));
-        let engines: BTreeSet<_> = own.into_iter().chain(shared).map(|in_effect| in_effect.wanted.engine).collect();
+        let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.live());
+        let shared = shared.filter(|live| live.policies().iter().any(|policy| policy.name == name));
+        let engines: BTreeSet<_> = own.into_iter().chain(shared).map(|live| live.wanted.engine).collect();
         engines.into_iter().collect()
     }
 }
 
 /// Whether the API server calls this operator through objects of `resource`.
 fn needs_operator(resource: &str) -> bool {
-    engine::of_resource(resource).is_some_and(Engine::needs_operator)
+    engine::of_resource(resource).is_some_and(<dyn Engine>::needs_operator)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! from [`admission_policy`](crate::compile::admission_policy).
 
 use super::requirements::{Flags, Requirements};
-use super::{Engine, EngineName, Surroundings, Unavailable};
+use super::{Engine, EngineName, InServer, Injector, Sharing, StoredRegistration, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::{Capabilities, registration};
@@ -44,6 +44,19 @@ impl Engine for MutatingAdmissionPolicy {
         &[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS]
     }
 
+    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
+        let message = format!(
+            "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
+        );
+        Unavailable::new(Code::AdmissionPolicyPluginOff, message)
+    }
+
+    fn injector(&self) -> Injector<'_> {
+        Injector::InServer(self)
+    }
+}
+
+impl Sharing for MutatingAdmissionPolicy {
     fn rejects_by(&self) -> &'static [&'static str] {
         &[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]
     }
@@ -62,10 +75,28 @@ impl Engine for MutatingAdmissionPolicy {
         render(kind, policies, surroundings.cluster, surroundings.site)
     }
 
-    fn left_out(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Option<Value> {
-        left_out(kind, policies)
+    fn render_as(
+        &self,
+        stored: &StoredRegistration<'_>,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        cluster: &Capabilities,
+        site: &Site,
+    ) -> Option<Vec<Value>> {
+        let rendered = if registration::refuses(stored.resource) {
+            validating(kind, policies, cluster, site)
+        } else {
+            render(kind, policies, cluster, site)
+        };
+        rendered.ok()
     }
 
+    fn revision_of(&self, object: &Value) -> Option<String> {
+        revision_of(object)
+    }
+}
+
+impl InServer for MutatingAdmissionPolicy {
     fn render_rejecting(
         &self,
         kind: &Arc<Kind>,
@@ -80,32 +111,8 @@ impl Engine for MutatingAdmissionPolicy {
         validating(kind, policies, cluster, site).ok().filter(|_| is_served && is_readable)
     }
 
-    fn render_as(
-        &self,
-        resource: &str,
-        _: &Value,
-        kind: &Arc<Kind>,
-        policies: &[Arc<Policy>],
-        cluster: &Capabilities,
-        site: &Site,
-    ) -> Option<Vec<Value>> {
-        let rendered = if registration::refuses(resource) {
-            validating(kind, policies, cluster, site)
-        } else {
-            render(kind, policies, cluster, site)
-        };
-        rendered.ok()
-    }
-
-    fn revision_of(&self, object: &Value) -> Option<String> {
-        revision_of(object)
-    }
-
-    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
-        let message = format!(
-            "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
-        );
-        Unavailable::new(Code::AdmissionPolicyPluginOff, message)
+    fn left_out(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Option<Value> {
+        left_out(kind, policies)
     }
 }
 

@@ -16,13 +16,13 @@ use self::types::InitializerConfiguration;
 use self::worker::Completer;
 use super::process::{Settings, Worker};
 use super::requirements::{Flags, Requirements, Witness};
-use super::{Engine, EngineName, Surroundings, Unavailable};
+use super::{Completing, Engine, EngineName, Injector, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::CallError;
 use crate::operator::Operator;
-use crate::policy::{Policy, Site};
+use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -67,20 +67,20 @@ impl Engine for Initializer {
         &[resources::INITIALIZERS]
     }
 
-    fn is_per_policy(&self) -> bool {
-        true
+    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
+        let message = format!(
+            "{tried}: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`"
+        );
+        Unavailable::new(Code::InitializersPluginOff, message)
     }
 
-    fn verbs(&self) -> &'static [&'static str] {
-        &["patch", "initialize"]
+    fn injector(&self) -> Injector<'_> {
+        Injector::Completing(self)
     }
+}
 
-    fn render(
-        &self,
-        kind: &Arc<Kind>,
-        policies: &[Arc<Policy>],
-        _: &Surroundings<'_>,
-    ) -> Result<Vec<Value>, Unavailable> {
+impl Completing for Initializer {
+    fn check_kind(&self, kind: &Kind, policies: &[Arc<Policy>]) -> Result<(), Unavailable> {
         if kind.is_job() {
             let message = "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`";
             return Err(Unavailable::new(Code::TargetRefused, message));
@@ -89,28 +89,16 @@ impl Engine for Initializer {
             let message = "spec.targets: the Initializer engine sees no updates: take `UPDATE` out of `operations`, or set `spec.engine: Auto`";
             return Err(Unavailable::new(Code::TargetRefused, message));
         }
-        Ok(Vec::new())
+        Ok(())
     }
 
-    fn render_own(&self, policy: &Policy, kinds: &[Arc<Kind>], cluster: &Capabilities) -> Option<Value> {
+    fn render(&self, policy: &Policy, kinds: &[Arc<Kind>], cluster: &Capabilities) -> Value {
         let configuration = render::configuration(policy, kinds, cluster);
-        Some(serde_json::to_value(configuration).expect("a configuration is JSON"))
+        serde_json::to_value(configuration).expect("a configuration is JSON")
     }
 
-    fn render_as(
-        &self,
-        _: &str,
-        _: &Value,
-        _: &Arc<Kind>,
-        _: &[Arc<Policy>],
-        _: &Capabilities,
-        _: &Site,
-    ) -> Option<Vec<Value>> {
-        None
-    }
-
-    fn revision_of(&self, _: &Value) -> Option<String> {
-        None
+    fn verbs(&self) -> &'static [&'static str] {
+        &["patch", "initialize"]
     }
 
     fn kinds_of(&self, stored: &Value) -> BTreeSet<Arc<Kind>> {
@@ -121,15 +109,8 @@ impl Engine for Initializer {
         parsed(stored).initializers.into_iter().map(|entry| entry.name).collect()
     }
 
-    fn worker(&self, operator: &Arc<Operator>, settings: &Settings) -> Option<Arc<dyn Worker>> {
-        Some(Arc::new(Completer::new(operator.clone(), settings)))
-    }
-
-    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
-        let message = format!(
-            "{tried}: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`"
-        );
-        Unavailable::new(Code::InitializersPluginOff, message)
+    fn worker(&self, operator: &Arc<Operator>, settings: &Settings) -> Arc<dyn Worker> {
+        Arc::new(Completer::new(operator.clone(), settings))
     }
 }
 

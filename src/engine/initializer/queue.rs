@@ -39,14 +39,14 @@ struct Item {
     object: Arc<Object>,
     policy: String,
     lane: Lane,
-    state: State,
+    stage: Stage,
     since: Instant,
     backoff: Option<ExponentialBackoff>,
     attempts: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Stage {
     Ready,
     /// The object waits for its backoff.
     Later(Instant),
@@ -103,7 +103,7 @@ impl Queue {
                 object,
                 policy: policy.into(),
                 lane,
-                state: State::Ready,
+                stage: Stage::Ready,
                 since: now,
                 backoff: None,
                 attempts: 0,
@@ -113,15 +113,15 @@ impl Queue {
         };
         item.object = object;
         item.policy = policy.into();
-        if matches!(item.state, State::Busy | State::Gone) {
-            item.state = State::Changed;
+        if matches!(item.stage, Stage::Busy | Stage::Gone) {
+            item.stage = Stage::Changed;
         }
     }
 
     /// Records that a foreign initializer is before ours in that version, unless a later version waits for us.
     pub fn wait_for_foreign(&mut self, key: ObjectRef, version: u64, now: Instant) {
         let is_ours =
-            self.items.get(&key).is_some_and(|item| item.state != State::Gone && item.object.version() > version);
+            self.items.get(&key).is_some_and(|item| item.stage != Stage::Gone && item.object.version() > version);
         if !is_ours {
             let (_, seen) = self.foreign.entry(key).or_insert((now, version));
             *seen = version.max(*seen);
@@ -144,15 +144,15 @@ impl Queue {
     /// Removes an object that does not wait for us any more.
     pub fn withdraw(&mut self, key: &ObjectRef) {
         let Some(item) = self.items.get_mut(key) else { return };
-        match item.state {
-            State::Busy | State::Changed => item.state = State::Gone,
-            State::Later(at) => {
+        match item.stage {
+            Stage::Busy | Stage::Changed => item.stage = Stage::Gone,
+            Stage::Later(at) => {
                 self.later.remove(&(at, key.clone()));
                 self.items.remove(key);
             }
             // The key stays in its lane, and `pop` skips it.
-            State::Ready => drop(self.items.remove(key)),
-            State::Gone => {}
+            Stage::Ready => drop(self.items.remove(key)),
+            Stage::Gone => {}
         }
     }
 
@@ -161,20 +161,20 @@ impl Queue {
         while let Some((at, key)) = self.later.first().filter(|(at, _)| *at <= now).cloned() {
             self.later.remove(&(at, key.clone()));
             if let Some(item) = self.items.get_mut(&key) {
-                item.state = State::Ready;
+                item.stage = Stage::Ready;
                 let lane = item.lane;
                 self.lane(lane).push_back(key);
             }
         }
         while let Some(key) = self.fresh.pop_front().or_else(|| self.backlog.pop_front()) {
-            if let Some(item) = self.items.get_mut(&key).filter(|item| item.state == State::Ready) {
+            if let Some(item) = self.items.get_mut(&key).filter(|item| item.stage == Stage::Ready) {
                 if item.lane == Lane::Fresh && now.duration_since(item.since) >= CREATE_LIMIT {
                     // The creator has given up. Objects with a waiting creator go first.
                     item.lane = Lane::Backlog;
                     self.backlog.push_back(key);
                     continue;
                 }
-                item.state = State::Busy;
+                item.stage = Stage::Busy;
                 return Some(Job { key, object: item.object.clone(), since: item.since, attempts: item.attempts });
             }
         }
@@ -185,16 +185,16 @@ impl Queue {
     pub fn finish(&mut self, key: &ObjectRef, finish: Finish, now: Instant) {
         let timing = self.timing;
         let Some(item) = self.items.get_mut(key) else { return };
-        match (item.state, finish) {
-            (State::Gone, _) | (State::Busy, Finish::Done) => drop(self.items.remove(key)),
+        match (item.stage, finish) {
+            (Stage::Gone, _) | (Stage::Busy, Finish::Done) => drop(self.items.remove(key)),
             (_, Finish::PutBack) => {
-                item.state = State::Ready;
+                item.stage = Stage::Ready;
                 let lane = item.lane;
                 self.lane(lane).push_front(key.clone());
             }
             // The form that was seen since is handled at once.
-            (State::Changed, Finish::Done) => {
-                item.state = State::Ready;
+            (Stage::Changed, Finish::Done) => {
+                item.stage = Stage::Ready;
                 let lane = item.lane;
                 self.lane(lane).push_back(key.clone());
             }
@@ -206,17 +206,17 @@ impl Queue {
                 let left = (item.since + timing.decision).saturating_duration_since(now);
                 let own = if left.is_zero() { own } else { own.min(left) };
                 let at = now + own.max(least);
-                item.state = State::Later(at);
+                item.stage = Stage::Later(at);
                 self.later.insert((at, key.clone()));
             }
-            (State::Ready | State::Later(_), Finish::Done) => {}
+            (Stage::Ready | Stage::Later(_), Finish::Done) => {}
         }
     }
 
     /// Returns all objects from a worker that does not run any more.
     pub fn take_back(&mut self, now: Instant) {
-        self.items.retain(|_, item| item.state != State::Gone);
-        let held = |item: &Item| matches!(item.state, State::Busy | State::Changed);
+        self.items.retain(|_, item| item.stage != Stage::Gone);
+        let held = |item: &Item| matches!(item.stage, Stage::Busy | Stage::Changed);
         let keys: Vec<_> = self.items.iter().filter(|(_, item)| held(item)).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.finish(&key, Finish::PutBack, now);

@@ -10,7 +10,7 @@ use crate::cluster::client::{CallError, backoff};
 use crate::cluster::rights::{self, Right};
 use crate::engine::Unavailable;
 use crate::engine::registration::{self, Unverified, Verification};
-use crate::engine::trial::{self, Strictness};
+use crate::engine::trial::{self, ProbeResult, Strictness};
 use crate::naming::own_name;
 use crate::operator::Operator;
 use crate::policy::Policy;
@@ -31,7 +31,7 @@ use tracing::info;
 /// The watches of its kinds must be in sync.
 ///
 /// # Errors
-/// Why it is not in effect. A failed verification deletes the registration, unless the server does not answer.
+/// Why it is not in force. A failed verification deletes the registration, unless the server does not answer.
 pub async fn register(
     operator: &Operator,
     policy: &Policy,
@@ -46,7 +46,7 @@ pub async fn register(
             info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
             Ok(unverified)
         }
-        // The registration may be in effect. Without an answer we must not delete it, and could not.
+        // The registration may be in force. Without an answer we must not delete it, and could not.
         Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
         Err(unavailable) => {
             remove(&operator.client, &policy.name).await?;
@@ -97,9 +97,9 @@ async fn verified(
             let shows = probe(operator, policy, kind).await?;
             let waited = waited.so_far(Instant::now());
             match shows {
-                Shows::Yes => break,
-                Shows::NotYet => {}
-                Shows::CannotTell(message) => {
+                ProbeResult::Shown => break,
+                ProbeResult::NotYet(_) => {}
+                ProbeResult::CannotTell(message) => {
                     tokio::time::sleep(timing.settling).await;
                     unverified = Some((Code::ProbeFailed, message));
                     break;
@@ -119,27 +119,19 @@ async fn verified(
     Ok(unverified)
 }
 
-/// Whether our name is on a new object.
-enum Shows {
-    Yes,
-    NotYet,
-    /// Somebody else rejects the object.
-    CannotTell(String),
-}
-
 /// Whether the server puts our name on a new object of `kind`.
-async fn probe(operator: &Operator, policy: &Policy, kind: &Kind) -> Result<Shows, Unavailable> {
-    let Some(resource) = probed(operator, policy, kind) else { return Ok(Shows::NotYet) };
+async fn probe(operator: &Operator, policy: &Policy, kind: &Kind) -> Result<ProbeResult, Unavailable> {
+    let Some(resource) = probed(operator, policy, kind) else { return Ok(ProbeResult::NotYet(None)) };
     let namespace = &operator.site().operator_namespace;
     let object = trial::sample(kind, &resource);
     let tried = trial::create(&operator.client, &resource, namespace, &object, Strictness::Lenient).await;
     let answer = match tried {
         Ok(answer) => answer,
-        Err(error) => return trial::refused(&error, &resource, namespace).map(Shows::CannotTell),
+        Err(error) => return trial::refused(&error, &resource, namespace).map(ProbeResult::CannotTell),
     };
     let pending = answer["metadata"]["initializers"]["pending"].as_array().cloned().unwrap_or_default();
     let is_there = pending.iter().any(|entry| entry["name"] == policy.initializer_name.as_str());
-    Ok(if is_there { Shows::Yes } else { Shows::NotYet })
+    Ok(if is_there { ProbeResult::Shown } else { ProbeResult::NotYet(None) })
 }
 
 /// The resource to try, in a version that the policy's targets name.

@@ -41,9 +41,9 @@ fn wanted(form: &str) -> Arc<Wanted> {
     Arc::new(Wanted { engine: EngineName("Webhook"), policies, kinds, objects: vec![json!(form)] })
 }
 
-fn in_effect(form: &str) -> InEffect {
+fn live(form: &str) -> Live {
     let editions = Editions::from([(key(), Default::default())]);
-    InEffect { wanted: wanted(form), unverified: None, leftover: None, editions }
+    Live { wanted: wanted(form), unverified: None, leftover: None, editions }
 }
 
 fn failure(code: Code) -> Unavailable {
@@ -71,12 +71,12 @@ fn name(action: &Action) -> String {
         Action::NoteFailure(wanted, reason) => format!("note {} of {}", reason.code.name(), form(wanted)),
         Action::Publish => "publish".to_owned(),
         Action::Forget => "forget".to_owned(),
-        Action::Report(Report::Registered(_)) => "report registered".to_owned(),
-        Action::Report(Report::NotInEffect(..)) => "report not in effect".to_owned(),
-        Action::Report(Report::KeptBefore(..)) => "report kept before".to_owned(),
-        Action::Report(Report::Held(..)) => "report held".to_owned(),
-        Action::Report(Report::Edited(..)) => "report edited".to_owned(),
-        Action::Report(Report::NotUnregistered(_)) => "report not unregistered".to_owned(),
+        Action::Report(Notice::Registered(_)) => "report registered".to_owned(),
+        Action::Report(Notice::NotInForce(..)) => "report not in force".to_owned(),
+        Action::Report(Notice::KeptBefore(..)) => "report kept before".to_owned(),
+        Action::Report(Notice::Held(..)) => "report held".to_owned(),
+        Action::Report(Notice::Edited(..)) => "report edited".to_owned(),
+        Action::Report(Notice::NotUnregistered(_)) => "report not unregistered".to_owned(),
     }
 }
 
@@ -88,18 +88,18 @@ impl Story {
         Self { state, now, by_hand, registered, edited: None, is_held: false, is_unreadable: false }
     }
 
-    /// A registration whose form `one` is in effect.
-    fn in_effect() -> Self {
+    /// A registration whose form `one` is in force.
+    fn live() -> Self {
         let mut story = Self::begin();
         assert_eq!(story.wish("one"), ["register one"]);
-        assert_eq!(story.registers(Ok(in_effect("one"))), ["expect", "report registered", "publish"]);
+        assert_eq!(story.registers(Ok(live("one"))), ["expect", "report registered", "publish"]);
         story.registered.insert(key());
         story
     }
 
     /// A registration on hold, because a person deleted it.
     fn held() -> Self {
-        let mut story = Self::in_effect();
+        let mut story = Self::live();
         story.deleted(ObjectMeta::default());
         assert_eq!(story.wish("one"), ["ask owners"]);
         assert_eq!(story.happens(Event::OwnersExist(true)), ["report held", "unregister"]);
@@ -132,12 +132,12 @@ impl Story {
         self.compares(Wish::Registered(wanted(form)))
     }
 
-    fn registers(&mut self, result: Result<InEffect, (Unavailable, Option<InEffect>)>) -> Vec<String> {
-        let wanted = result.as_ref().map_or_else(|_| wanted("two"), |in_effect| in_effect.wanted.clone());
+    fn registers(&mut self, result: Result<Live, (Unavailable, Option<Live>)>) -> Vec<String> {
+        let wanted = result.as_ref().map_or_else(|_| wanted("two"), |live| live.wanted.clone());
         self.happens(Event::Registered(wanted, result))
     }
 
-    fn fails(&mut self, code: Code, kept: Option<InEffect>) -> Vec<String> {
+    fn fails(&mut self, code: Code, kept: Option<Live>) -> Vec<String> {
         self.registers(Err((failure(code), kept)))
     }
 
@@ -160,7 +160,7 @@ impl Story {
     }
 
     fn form(&self) -> Option<&str> {
-        self.state.in_effect().and_then(|in_effect| in_effect.wanted.objects[0].as_str())
+        self.state.live().and_then(|live| live.wanted.objects[0].as_str())
     }
 }
 
@@ -180,7 +180,7 @@ fn verify_again() -> Duration {
 
 #[test]
 fn what_is_wanted_is_registered_once() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     assert_eq!(story.wish("one"), nothing());
     assert_eq!((story.form(), story.code()), (Some("one"), None));
     assert!(story.state.settled().is_some() && !story.state.is_busy());
@@ -190,7 +190,7 @@ fn what_is_wanted_is_registered_once() {
 fn while_a_task_works_nothing_else_is_begun() {
     let mut story = Story::begin();
     story.wish("one");
-    assert!(story.state.is_busy() && story.state.in_effect().is_none());
+    assert!(story.state.is_busy() && story.state.live().is_none());
     assert_eq!(story.wish("two"), nothing());
     assert_eq!(story.compares(Wish::Unregistered { ends_hold: true }), nothing());
 }
@@ -203,13 +203,13 @@ fn what_must_wait_for_its_watches_is_registered_later() {
     assert_eq!(story.compares(Wish::Later(wanted("one"), Some(failure(Code::NotSynced)))), nothing());
     assert_eq!(story.code(), Some(Code::NotSynced));
     assert_eq!(story.wish("one"), ["register one"]);
-    story.registers(Ok(in_effect("one")));
+    story.registers(Ok(live("one")));
     assert_eq!(story.code(), None);
 }
 
 #[test]
-fn an_edit_that_must_wait_leaves_what_is_in_effect() {
-    let mut story = Story::in_effect();
+fn an_edit_that_must_wait_leaves_what_is_in_force() {
+    let mut story = Story::live();
     assert_eq!(story.compares(Wish::Later(wanted("two"), None)), nothing());
     assert_eq!(story.form(), Some("one"));
     assert_eq!(story.wish("two"), ["register two over one"]);
@@ -218,7 +218,7 @@ fn an_edit_that_must_wait_leaves_what_is_in_effect() {
 #[test]
 fn an_undecided_plan_changes_nothing() {
     assert_eq!(Story::begin().compares(Wish::Keep), nothing());
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     assert_eq!(story.compares(Wish::Keep), nothing());
     story.registered.clear();
     assert_eq!(story.compares(Wish::Keep), nothing());
@@ -238,7 +238,7 @@ fn what_an_earlier_leader_registered_is_registered_again_without_a_hold() {
 fn a_failure_is_tried_again_after_a_pause() {
     let mut story = Story::begin();
     story.wish("two");
-    assert_eq!(story.fails(Code::ServerAway, None), ["report not in effect", "note ServerAway of two"]);
+    assert_eq!(story.fails(Code::ServerAway, None), ["report not in force", "note ServerAway of two"]);
     assert_eq!((story.wish("two"), story.code()), (nothing(), Some(Code::ServerAway)));
     story.passes(retry());
     assert_eq!(story.wish("two"), ["register two"]);
@@ -250,7 +250,7 @@ fn after_a_lasting_failure_the_planner_decides_at_once() {
         let mut story = Story::begin();
         story.wish("two");
         let note = format!("note {} of two", code.name());
-        assert_eq!(story.fails(code, None), ["report not in effect", note.as_str()]);
+        assert_eq!(story.fails(code, None), ["report not in force", note.as_str()]);
         assert_eq!(story.code(), None, "the plan tells it");
         assert_eq!(story.wish("other"), ["register other"]);
     }
@@ -266,11 +266,11 @@ fn a_pause_ends_when_the_policies_change() {
 }
 
 #[test]
-fn a_rejected_edit_leaves_what_was_in_effect_and_is_tried_again() {
-    let mut story = Story::in_effect();
+fn a_rejected_edit_leaves_what_was_in_force_and_is_tried_again() {
+    let mut story = Story::live();
     story.wish("two");
     assert_eq!(story.form(), Some("one"), "also while a task works");
-    let told = story.fails(Code::RegistrationRefused, Some(in_effect("one")));
+    let told = story.fails(Code::RegistrationRefused, Some(live("one")));
     assert_eq!(told, ["expect", "report kept before", "note RegistrationRefused of two"]);
     assert_eq!((story.form(), story.code()), (Some("one"), Some(Code::RegistrationRefused)));
     assert_eq!(story.wish("two"), nothing());
@@ -280,31 +280,31 @@ fn a_rejected_edit_leaves_what_was_in_effect_and_is_tried_again() {
 
 #[test]
 fn another_edit_need_not_wait_for_the_rejected_one() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.wish("two");
-    story.fails(Code::NotExpressible, Some(in_effect("one")));
+    story.fails(Code::NotExpressible, Some(live("one")));
     assert_eq!(story.wish("three"), ["register three over one"]);
 }
 
 #[test]
 fn an_edit_that_is_taken_back_needs_nothing() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.wish("two");
-    story.fails(Code::NotExpressible, Some(in_effect("one")));
+    story.fails(Code::NotExpressible, Some(live("one")));
     assert_eq!(story.wish("one"), nothing());
 }
 
 #[test]
-fn an_edit_that_fails_and_leaves_nothing_is_not_in_effect() {
-    let mut story = Story::in_effect();
+fn an_edit_that_fails_and_leaves_nothing_is_not_in_force() {
+    let mut story = Story::live();
     story.wish("two");
-    assert_eq!(story.fails(Code::WebhookUnreachable, None), ["report not in effect", "note WebhookUnreachable of two"]);
+    assert_eq!(story.fails(Code::WebhookUnreachable, None), ["report not in force", "note WebhookUnreachable of two"]);
     assert_eq!((story.form(), story.code()), (None, Some(Code::WebhookUnreachable)));
 }
 
 #[test]
-fn an_edit_that_changes_nothing_of_what_is_written_is_in_effect_at_once() {
-    let mut story = Story::in_effect();
+fn an_edit_that_changes_nothing_of_what_is_written_is_in_force_at_once() {
+    let mut story = Story::live();
     let edited = Wanted { policies: vec![policy("a", "other")], ..Arc::into_inner(wanted("one")).unwrap() };
     assert_eq!(story.compares(Wish::Registered(Arc::new(edited))), nothing());
     let settled = story.state.settled().unwrap();
@@ -312,16 +312,16 @@ fn an_edit_that_changes_nothing_of_what_is_written_is_in_effect_at_once() {
 }
 
 #[test]
-fn an_edit_of_others_that_fails_says_nothing_of_who_is_in_effect() {
+fn an_edit_of_others_that_fails_says_nothing_of_who_is_in_force() {
     let (a, b) = (policy("a", "one"), policy("b", "one"));
     let both = Wanted { policies: vec![a.clone(), b.clone()], ..Arc::into_inner(wanted("two")).unwrap() };
     let both = Arc::new(both);
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     assert_eq!(story.state.standing(&b), Standing::Unknown);
     story.compares(Wish::Registered(both.clone()));
     assert_eq!((story.state.standing(&a), story.state.standing(&b)), (Standing::Unknown, Standing::Unknown));
-    story.happens(Event::Registered(both.clone(), Err((failure(Code::ServerAway), Some(in_effect("one"))))));
-    assert_eq!(story.state.standing(&a), Standing::InEffect);
+    story.happens(Event::Registered(both.clone(), Err((failure(Code::ServerAway), Some(live("one"))))));
+    assert_eq!(story.state.standing(&a), Standing::InForce);
     assert!(matches!(story.state.standing(&b), Standing::Not(reason) if reason.code == Code::ServerAway));
     story.passes(retry());
     assert_eq!(story.compares(Wish::Registered(both)), ["register two over one"]);
@@ -333,7 +333,7 @@ fn an_edit_of_others_that_fails_says_nothing_of_who_is_in_effect() {
 
 #[test]
 fn what_is_not_wanted_any_more_is_unregistered_and_forgotten() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     assert_eq!(story.compares(Wish::Unregistered { ends_hold: false }), ["unregister"]);
     assert_eq!(story.form(), None);
     story.registered.clear();
@@ -350,7 +350,7 @@ fn what_an_earlier_leader_left_is_unregistered() {
 
 #[test]
 fn what_cannot_be_unregistered_is_tried_again_after_a_pause() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.compares(Wish::Unregistered { ends_hold: true });
     assert_eq!(story.happens(Event::Unregistered(Err("away".to_owned()))), ["report not unregistered"]);
     assert_eq!(story.compares(Wish::Unregistered { ends_hold: true }), nothing());
@@ -360,14 +360,14 @@ fn what_cannot_be_unregistered_is_tried_again_after_a_pause() {
 
 #[test]
 fn what_is_gone_already_need_not_be_unregistered() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.registered.clear();
     assert_eq!(story.compares(Wish::Unregistered { ends_hold: false }), ["publish", "forget"]);
 }
 
 #[test]
 fn what_is_unregistered_and_wanted_again_is_no_removal_by_hand() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.compares(Wish::Unregistered { ends_hold: true });
     story.registered.clear();
     story.happens(Event::Unregistered(Ok(())));
@@ -380,7 +380,7 @@ fn what_is_left_of_another_engine_is_removed_later() {
     let mut story = Story::begin();
     story.wish("one");
     let leftover = Some((Code::ServerAway, "still there".to_owned()));
-    story.registers(Ok(InEffect { leftover, ..in_effect("one") }));
+    story.registers(Ok(Live { leftover, ..live("one") }));
     story.registered.insert(key());
     assert_eq!(story.wish("one"), nothing());
     story.passes(retry());
@@ -446,7 +446,7 @@ fn a_new_leader_believes_the_status_once() {
 
 #[test]
 fn what_the_garbage_collector_took_is_registered_again() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.deleted(ObjectMeta::default());
     assert_eq!(story.wish("one"), ["ask owners"]);
     assert_eq!(story.wish("one"), nothing(), "until they have answered");
@@ -456,7 +456,7 @@ fn what_the_garbage_collector_took_is_registered_again() {
 
 #[test]
 fn what_another_leader_deleted_is_registered_again() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.deleted(marked());
     assert_eq!(story.wish("one"), nothing());
     assert_eq!(story.wish("one"), ["register one"]);
@@ -464,7 +464,7 @@ fn what_another_leader_deleted_is_registered_again() {
 
 #[test]
 fn what_vanished_unseen_counts_as_deleted_by_hand() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.registered.clear();
     assert_eq!(story.wish("one"), ["ask owners"]);
     assert_eq!(story.happens(Event::OwnersExist(true)), ["report held", "unregister"]);
@@ -475,13 +475,13 @@ fn what_belongs_to_no_policy_is_held_without_a_question() {
     let mut story = Story::begin();
     let bare = |form: &str| Arc::new(Wanted { policies: Vec::new(), ..Arc::into_inner(wanted(form)).unwrap() });
     story.compares(Wish::Registered(bare("one")));
-    story.registers(Ok(InEffect { wanted: bare("one"), ..in_effect("one") }));
+    story.registers(Ok(Live { wanted: bare("one"), ..live("one") }));
     assert_eq!(story.compares(Wish::Registered(bare("one"))), ["report held", "unregister"]);
 }
 
 #[test]
 fn what_cannot_be_read_is_not_missing() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     (story.registered, story.is_unreadable) = (BTreeSet::new(), true);
     assert_eq!(story.wish("one"), nothing());
     assert_eq!(story.form(), Some("one"));
@@ -508,18 +508,18 @@ fn what_the_garbage_collector_takes_while_a_task_works_is_registered_again() {
 
 #[test]
 fn what_is_deleted_by_hand_and_written_again_by_a_task_is_not_forgotten() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.wish("two");
     story.deleted(ObjectMeta::default());
     story.registered.insert(key());
     assert_eq!(story.happens(Event::Appeared(key())), nothing());
-    assert_eq!(story.registers(Ok(in_effect("two"))), ["expect nothing", "report registered", "publish"]);
+    assert_eq!(story.registers(Ok(live("two"))), ["expect nothing", "report registered", "publish"]);
     assert_eq!(story.wish("two"), ["ask owners"]);
 }
 
 #[test]
 fn what_comes_back_by_itself_is_not_missing() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.deleted(ObjectMeta::default());
     story.registered.insert(key());
     story.happens(Event::Appeared(key()));
@@ -528,7 +528,7 @@ fn what_comes_back_by_itself_is_not_missing() {
 
 #[test]
 fn a_hold_that_cannot_remove_the_rest_ends() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.deleted(ObjectMeta::default());
     story.wish("one");
     story.happens(Event::OwnersExist(true));
@@ -541,14 +541,14 @@ fn a_hold_that_cannot_remove_the_rest_ends() {
 
 #[test]
 fn what_a_person_edits_is_repaired() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.edited = Some(key());
     assert_eq!(story.wish("one"), ["report edited", "register one over one"]);
 }
 
 #[test]
 fn what_is_edited_and_not_ready_is_repaired_later() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.edited = Some(key());
     assert_eq!(story.compares(Wish::Later(wanted("one"), None)), nothing());
 }
@@ -560,7 +560,7 @@ fn what_nobody_can_verify_is_verified_again() {
     let mut story = Story::begin();
     story.wish("one");
     let unverified = Some((Code::ProbeFailed, "refused".to_owned()));
-    story.registers(Ok(InEffect { unverified, ..in_effect("one") }));
+    story.registers(Ok(Live { unverified, ..live("one") }));
     story.registered.insert(key());
     assert_eq!(story.wish("one"), nothing());
     story.passes(verify_again());
@@ -578,7 +578,7 @@ fn what_is_registered_for_a_custom_resource_is_not_verified_again() {
     let wanted = Arc::new(Wanted { kinds, ..Arc::into_inner(wanted("one")).unwrap() });
     story.compares(Wish::Registered(wanted.clone()));
     let unverified = Some((Code::ProbeFailed, "refused".to_owned()));
-    story.registers(Ok(InEffect { wanted: wanted.clone(), unverified, ..in_effect("one") }));
+    story.registers(Ok(Live { wanted: wanted.clone(), unverified, ..live("one") }));
     story.registered.insert(key());
     story.passes(verify_again());
     assert_eq!(story.compares(Wish::Registered(wanted)), nothing());
@@ -586,7 +586,7 @@ fn what_is_registered_for_a_custom_resource_is_not_verified_again() {
 
 #[test]
 fn on_another_server_everything_is_verified() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.happens(Event::ServerChanged);
     assert_eq!(story.wish("one"), ["verify one"]);
     let mut story = Story::begin();
@@ -596,28 +596,28 @@ fn on_another_server_everything_is_verified() {
 
 #[test]
 fn what_has_no_effect_any_more_is_registered_again() {
-    let mut story = Story::in_effect();
-    assert_eq!(story.verifies(Verification::NotInEffect(failure(Code::WebhookOff))), ["register one over one"]);
+    let mut story = Story::live();
+    assert_eq!(story.verifies(Verification::NotInForce(failure(Code::WebhookOff))), ["register one over one"]);
     assert_eq!(story.form(), Some("one"), "until that is known");
 }
 
 #[test]
 fn a_verification_of_an_earlier_form_is_ignored() {
-    let mut story = Story::in_effect();
+    let mut story = Story::live();
     story.wish("two");
-    story.registers(Ok(in_effect("two")));
-    assert_eq!(story.verifies(Verification::NotInEffect(failure(Code::WebhookOff))), nothing());
+    story.registers(Ok(live("two")));
+    assert_eq!(story.verifies(Verification::NotInForce(failure(Code::WebhookOff))), nothing());
 }
 
 #[test]
-fn what_was_in_effect_stays_so_unless_it_was_switched_off() {
+fn what_was_in_force_stays_so_unless_it_was_switched_off() {
     let unverified = || Verification::Unverified((Code::ProbeFailed, "refused".to_owned()));
-    let failed = |code| Verification::NotInEffect(failure(code));
-    let (proven, again) = (Judgement::InEffect(None), Judgement::AskAgain);
-    let doubt = |code: Code, why: &str| Judgement::InEffect(Some((code, why.to_owned())));
+    let failed = |code| Verification::NotInForce(failure(code));
+    let (proven, again) = (Judgement::InForce(None), Judgement::AskAgain);
+    let doubt = |code: Code, why: &str| Judgement::InForce(Some((code, why.to_owned())));
     let without = || Judgement::WithoutEffect;
     for (verification, if_proven_before, if_doubtful_before) in [
-        (Verification::Proven, Judgement::InEffect(None), proven),
+        (Verification::Proven, Judgement::InForce(None), proven),
         (unverified(), again(verify_again()), doubt(Code::ProbeFailed, "refused")),
         (failed(Code::ServerAway), again(retry()), again(retry())),
         (failed(Code::MissingRight), doubt(Code::MissingRight, "why"), doubt(Code::MissingRight, "why")),
@@ -661,7 +661,7 @@ fn any_end(action: &str, story: &mut Story, random: &mut fastrand::Rng) -> Optio
     let form = form.split(' ').next().unwrap_or_default();
     match (word, random.u8(0..3)) {
         ("register", 0) => Some(Event::Registered(wanted(form), Err((failure(Code::ServerAway), None)))),
-        ("register", _) => Some(Event::Registered(wanted(form), Ok(in_effect(form)))),
+        ("register", _) => Some(Event::Registered(wanted(form), Ok(live(form)))),
         ("unregister", _) => {
             story.registered.clear();
             Some(Event::Unregistered(Ok(())))
@@ -669,7 +669,7 @@ fn any_end(action: &str, story: &mut Story, random: &mut fastrand::Rng) -> Optio
         ("ask", exist) => Some(Event::OwnersExist(exist == 0)),
         ("verify", 0) => Some(Event::Verified(wanted(form), Verification::Proven)),
         ("verify", _) => {
-            let away = Verification::NotInEffect(failure(Code::WebhookOff));
+            let away = Verification::NotInForce(failure(Code::WebhookOff));
             Some(Event::Verified(wanted(form), away))
         }
         _ => None,
@@ -688,7 +688,7 @@ fn calm_down(story: &mut Story, mut tasks: Vec<Event>) {
                     let form = wanted.objects[0].as_str().unwrap().to_owned();
                     story.registered.insert(key());
                     story.happens(Event::Appeared(key()));
-                    Event::Registered(wanted, Ok(in_effect(&form)))
+                    Event::Registered(wanted, Ok(live(&form)))
                 }
                 Event::Verified(wanted, _) => Event::Verified(wanted, Verification::Proven),
                 event => event,
@@ -699,7 +699,7 @@ fn calm_down(story: &mut Story, mut tasks: Vec<Event>) {
         for action in told {
             let form = action.split(' ').nth(1).unwrap_or_default();
             match action.split(' ').next() {
-                Some("register") => tasks.push(Event::Registered(wanted(form), Ok(in_effect(form)))),
+                Some("register") => tasks.push(Event::Registered(wanted(form), Ok(live(form)))),
                 Some("ask") => tasks.push(Event::OwnersExist(false)),
                 Some("unregister") => {
                     story.registered.clear();

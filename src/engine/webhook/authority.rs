@@ -57,7 +57,7 @@ impl Default for Lifetimes {
 
 /// The data that all replicas share, as PEM.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Stored {
+pub struct StoredKeys {
     /// The trusted authorities for API servers, newest first.
     pub bundle: String,
     /// The key of the newest authority.
@@ -66,10 +66,10 @@ pub struct Stored {
     pub leaf_key: String,
 }
 
-impl fmt::Debug for Stored {
+impl fmt::Debug for StoredKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Keys must not appear in logs.
-        f.debug_struct("Stored").field("bundle", &self.bundle).field("leaf", &self.leaf).finish_non_exhaustive()
+        f.debug_struct("StoredKeys").field("bundle", &self.bundle).field("leaf", &self.leaf).finish_non_exhaustive()
     }
 }
 
@@ -102,7 +102,7 @@ impl std::fmt::Display for Action {
 
 /// The ages of the stored data by our own monotonic clock, so that a jump of the wall clock does not hurry a change.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct Ages {
     /// How long every registration has had the bundle; none if unknown.
     pub published: Option<Duration>,
     /// How long the leaf has been stored.
@@ -111,7 +111,13 @@ pub struct Seen {
 
 /// The next step for `stored`, for a server with the names `names`. `now` is the time by the wall clock, which decides
 /// the validity of certificates.
-pub fn next(stored: Option<&Stored>, names: &[String], now: Timestamp, seen: Seen, lifetimes: &Lifetimes) -> Action {
+pub fn next(
+    stored: Option<&StoredKeys>,
+    names: &[String],
+    now: Timestamp,
+    seen: Ages,
+    lifetimes: &Lifetimes,
+) -> Action {
     let Some(stored) = stored else { return Action::Replace };
     let authorities = certificates(&stored.bundle).unwrap_or_default();
     let Some(newest) = authorities.first() else { return Action::Replace };
@@ -140,31 +146,31 @@ pub fn next(stored: Option<&Stored>, names: &[String], now: Timestamp, seen: See
 /// If a key or certificate cannot be created, or a name is invalid.
 pub fn carry_out(
     action: Action,
-    stored: Option<&Stored>,
+    stored: Option<&StoredKeys>,
     names: &[String],
     now: Timestamp,
     lifetimes: &Lifetimes,
-) -> Result<Stored, rcgen::Error> {
+) -> Result<StoredKeys, rcgen::Error> {
     let stored = stored.cloned().unwrap_or_default();
     let first = || certificates(&stored.bundle).unwrap_or_default().first().map(Certificate::pem).unwrap_or_default();
     match action {
         Action::Keep => Ok(stored),
-        Action::DropOld => Ok(Stored { bundle: first(), ..stored }),
+        Action::DropOld => Ok(StoredKeys { bundle: first(), ..stored }),
         Action::RenewLeaf => {
             let (leaf, leaf_key) = sign(&first(), &stored.authority_key, names, now, lifetimes)?;
-            Ok(Stored { leaf, leaf_key, ..stored })
+            Ok(StoredKeys { leaf, leaf_key, ..stored })
         }
         Action::AddAuthority => {
             let (authority, authority_key) = found(now, lifetimes)?;
             // Of the other authorities, only the one of the current leaf is kept.
             let authorities = certificates(&stored.bundle).unwrap_or_default();
             let shown = Leaf::of(&stored, &authorities).map(|leaf| authorities[leaf.authority].pem());
-            Ok(Stored { bundle: authority + &shown.unwrap_or_default(), authority_key, ..stored })
+            Ok(StoredKeys { bundle: authority + &shown.unwrap_or_default(), authority_key, ..stored })
         }
         Action::Replace => {
             let (bundle, authority_key) = found(now, lifetimes)?;
             let (leaf, leaf_key) = sign(&bundle, &authority_key, names, now, lifetimes)?;
-            Ok(Stored { bundle, authority_key, leaf, leaf_key })
+            Ok(StoredKeys { bundle, authority_key, leaf, leaf_key })
         }
     }
 }
@@ -279,7 +285,7 @@ struct Leaf {
 }
 
 impl Leaf {
-    fn of(stored: &Stored, authorities: &[Certificate]) -> Option<Self> {
+    fn of(stored: &StoredKeys, authorities: &[Certificate]) -> Option<Self> {
         key(&stored.leaf, &stored.leaf_key)?;
         let certificate = certificates(&stored.leaf)?.into_iter().next()?;
         let authority = authorities.iter().position(|authority| certificate.is_signed_by(authority))?;
@@ -309,29 +315,29 @@ mod tests {
     }
 
     /// The step that is due at `now`, with ages of zero.
-    fn due(stored: &Stored, now: Timestamp) -> Action {
-        after(stored, now, Seen::default())
+    fn due(stored: &StoredKeys, now: Timestamp) -> Action {
+        after(stored, now, Ages::default())
     }
 
-    fn after(stored: &Stored, now: Timestamp, seen: Seen) -> Action {
+    fn after(stored: &StoredKeys, now: Timestamp, seen: Ages) -> Action {
         next(Some(stored), &names(), now, seen, &Lifetimes::default())
     }
 
-    fn done(action: Action, stored: Option<&Stored>, now: Timestamp) -> Stored {
+    fn done(action: Action, stored: Option<&StoredKeys>, now: Timestamp) -> StoredKeys {
         carry_out(action, stored, &names(), now, &Lifetimes::default()).unwrap()
     }
 
-    fn fresh() -> Stored {
+    fn fresh() -> StoredKeys {
         done(Action::Replace, None, at(0))
     }
 
-    fn authorities(stored: &Stored) -> usize {
+    fn authorities(stored: &StoredKeys) -> usize {
         certificates(&stored.bundle).unwrap().len()
     }
 
     #[test]
     fn what_is_not_there_is_made_and_then_kept_whoever_has_a_clock_that_is_off_by_a_day() {
-        assert_eq!(next(None, &names(), at(0), Seen::default(), &Lifetimes::default()), Action::Replace);
+        assert_eq!(next(None, &names(), at(0), Ages::default(), &Lifetimes::default()), Action::Replace);
         let stored = fresh();
         let hour = SignedDuration::from_hours(1);
         for now in [at(0), at(0) - hour, at(0) + hour, at(-1), at(1), at(59)] {
@@ -359,7 +365,7 @@ mod tests {
         let (stored, other) = (fresh(), fresh());
         assert_eq!(due(&stored, at(91)), Action::RenewLeaf, "expired at start");
         assert_eq!(due(&stored, at(-3)), Action::Replace, "nothing of it is valid yet");
-        let with = |change: &dyn Fn(&mut Stored)| {
+        let with = |change: &dyn Fn(&mut StoredKeys)| {
             let mut changed = stored.clone();
             change(&mut changed);
             due(&changed, at(1))
@@ -374,8 +380,8 @@ mod tests {
         assert_eq!(with(&|stored| stored.leaf.clear()), Action::RenewLeaf);
         assert_eq!(with(&|stored| stored.bundle = "garbage".into()), Action::Replace);
         assert_eq!(with(&|stored| stored.bundle.insert(40, '!')), Action::Replace);
-        assert_eq!(with(&|stored| *stored = Stored::default()), Action::Replace);
-        let foreign = |stored: &mut Stored| {
+        assert_eq!(with(&|stored| *stored = StoredKeys::default()), Action::Replace);
+        let foreign = |stored: &mut StoredKeys| {
             (stored.leaf, stored.leaf_key) = (other.leaf.clone(), other.leaf_key.clone());
         };
         assert_eq!(with(&foreign), Action::RenewLeaf, "no authority of ours has signed it");
@@ -385,9 +391,9 @@ mod tests {
     #[test]
     fn a_leaf_for_other_names_is_renewed() {
         let more = [names(), vec!["192.0.2.1".to_owned()]].concat();
-        assert_eq!(next(Some(&fresh()), &more, at(1), Seen::default(), &Lifetimes::default()), Action::RenewLeaf);
+        assert_eq!(next(Some(&fresh()), &more, at(1), Ages::default(), &Lifetimes::default()), Action::RenewLeaf);
         let less = vec!["127.0.0.1".to_owned()];
-        assert_eq!(next(Some(&fresh()), &less, at(1), Seen::default(), &Lifetimes::default()), Action::Keep);
+        assert_eq!(next(Some(&fresh()), &less, at(1), Ages::default(), &Lifetimes::default()), Action::Keep);
     }
 
     #[test]
@@ -399,14 +405,14 @@ mod tests {
         let both = done(Action::AddAuthority, Some(&old), at(3561));
         assert_eq!((authorities(&both), &both.leaf), (2, &old.leaf));
         let minutes = |minutes| at(3561) + SignedDuration::from_mins(minutes);
-        let published = |minutes: u64| Seen { published: Some(Duration::from_secs(60 * minutes)), ..Seen::default() };
+        let published = |minutes: u64| Ages { published: Some(Duration::from_secs(60 * minutes)), ..Ages::default() };
         assert_eq!(due(&both, minutes(60)), Action::Keep, "nobody has said that the bundle is known");
         assert_eq!(after(&both, minutes(60), published(4)), Action::Keep, "it is not known everywhere yet");
         assert_eq!(after(&both, minutes(-60), published(5)), Action::RenewLeaf);
         let signed = done(Action::RenewLeaf, Some(&both), minutes(15));
         assert_eq!(signed.bundle, both.bundle);
         assert!(certificates(&signed.leaf).unwrap()[0].is_signed_by(&certificates(&signed.bundle).unwrap()[0]));
-        let shown = |minutes: u64| Seen { leaf: Duration::from_secs(60 * minutes), ..Seen::default() };
+        let shown = |minutes: u64| Ages { leaf: Duration::from_secs(60 * minutes), ..Ages::default() };
         assert_eq!(after(&signed, minutes(75), shown(4)), Action::Keep, "a replica may show the old leaf");
         assert_eq!(after(&signed, minutes(-45), shown(5)), Action::DropOld);
         let alone = done(Action::DropOld, Some(&signed), minutes(20));
@@ -416,7 +422,7 @@ mod tests {
 
     #[test]
     fn an_authority_whose_key_is_lost_is_replaced_in_steps_and_bundles_do_not_grow() {
-        let lost = Stored { authority_key: fresh().authority_key, ..fresh() };
+        let lost = StoredKeys { authority_key: fresh().authority_key, ..fresh() };
         assert_eq!(due(&lost, at(1)), Action::AddAuthority);
         let mut stored = lost;
         for _ in 0..3 {
@@ -424,7 +430,7 @@ mod tests {
             assert_eq!(authorities(&stored), 2);
         }
         assert_eq!(due(&stored, at(1)), Action::Keep);
-        let expired = Stored { authority_key: String::new(), ..fresh() };
+        let expired = StoredKeys { authority_key: String::new(), ..fresh() };
         assert_eq!(due(&expired, at(91)), Action::Replace);
     }
 

@@ -6,7 +6,7 @@
 //! change breaks one. A leaf of a new authority is used only after the controller has reported, through
 //! [`Certificates::is_published`], that every registration has the new bundle. [`authority`] describes the steps.
 
-use super::authority::{self, Action, Lifetimes, Seen, Stored};
+use super::authority::{self, Action, Ages, Lifetimes, StoredKeys};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::api::Api;
@@ -77,7 +77,7 @@ struct Shown {
     bundle: Option<Vec<u8>>,
     expires: Timestamp,
     /// The full stored data, if the certificate is our own.
-    stored: Option<Stored>,
+    stored: Option<StoredKeys>,
 }
 
 enum Source {
@@ -285,8 +285,8 @@ impl Certificates {
 
     /// The next step, and the data for it. If the stored data is unusable or missing, the current certificate is used
     /// as the basis: API servers trust it, so a new authority is added beside it.
-    fn due(&self, stored: Option<&Stored>, now: Timestamp) -> (Action, Option<Stored>) {
-        let next = |stored: Option<&Stored>| {
+    fn due(&self, stored: Option<&StoredKeys>, now: Timestamp) -> (Action, Option<StoredKeys>) {
+        let next = |stored: Option<&StoredKeys>| {
             let seen = stored.map(|stored| self.seen(stored)).unwrap_or_default();
             authority::next(stored, &self.names, now, seen, &self.lifetimes)
         };
@@ -301,17 +301,17 @@ impl Certificates {
     }
 
     /// The observed ages of the stored data.
-    fn seen(&self, stored: &Stored) -> Seen {
+    fn seen(&self, stored: &StoredKeys) -> Ages {
         let published = lock(&self.published);
         let published = published.as_ref().filter(|(bundle, _)| *bundle == stored.bundle.as_bytes());
         let mut leaf = lock(&self.leaf);
         let known = leaf.take_if(|(known, _)| *known == stored.leaf);
         let (_, since) = leaf.insert(known.unwrap_or_else(|| (stored.leaf.clone(), Instant::now())));
-        Seen { published: published.map(|(_, since)| since.elapsed()), leaf: since.elapsed() }
+        Ages { published: published.map(|(_, since)| since.elapsed()), leaf: since.elapsed() }
     }
 }
 
-fn shown(stored: Stored) -> Result<Shown, CertificateError> {
+fn shown(stored: StoredKeys) -> Result<Shown, CertificateError> {
     let leaf = authority::certificates(&stored.leaf).and_then(|all| all.into_iter().next());
     let (Some(leaf), Some(key)) = (leaf, authority::key(&stored.leaf, &stored.leaf_key)) else {
         return Err(CertificateError::Unusable(format!("Secret `{SECRET}` has no certificate")));
@@ -321,16 +321,16 @@ fn shown(stored: Stored) -> Result<Shown, CertificateError> {
 }
 
 /// The content of `secret`; empty for missing values and for values that are no text.
-fn stored(secret: &Secret) -> Stored {
+fn stored(secret: &Secret) -> StoredKeys {
     let [bundle, authority_key, leaf, leaf_key] = KEYS.map(|key| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
         bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).unwrap_or_default()
     });
-    Stored { bundle, authority_key, leaf, leaf_key }
+    StoredKeys { bundle, authority_key, leaf, leaf_key }
 }
 
 /// Replaces exactly the version that was read, or creates the Secret.
-async fn write(api: &Api<Secret>, secret: Option<Secret>, stored: &Stored) -> kube::Result<Secret> {
+async fn write(api: &Api<Secret>, secret: Option<Secret>, stored: &StoredKeys) -> kube::Result<Secret> {
     let values = [&stored.bundle, &stored.authority_key, &stored.leaf, &stored.leaf_key];
     let data = KEYS.iter().zip(values).map(|(key, value)| ((*key).to_owned(), ByteString(value.clone().into_bytes())));
     let data: BTreeMap<_, _> = data.collect();
@@ -369,11 +369,11 @@ mod tests {
         service_names("scpol", "scpol-system")
     }
 
-    fn made(names: &[String]) -> Stored {
+    fn made(names: &[String]) -> StoredKeys {
         authority::carry_out(Action::Replace, None, names, Timestamp::now(), &Lifetimes::default()).unwrap()
     }
 
-    fn put(folder: &Path, stored: &Stored) {
+    fn put(folder: &Path, stored: &StoredKeys) {
         for (name, text) in [("ca.crt", &stored.bundle), ("tls.crt", &stored.leaf), ("tls.key", &stored.leaf_key)] {
             std::fs::write(folder.join(name), text).unwrap();
         }
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(certificates.trouble(expires).unwrap().code, Code::CertificateInvalid);
 
         let other = made(&names());
-        let with = |change: &dyn Fn(&mut Stored)| {
+        let with = |change: &dyn Fn(&mut StoredKeys)| {
             let mut stored = other.clone();
             change(&mut stored);
             stored

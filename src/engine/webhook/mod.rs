@@ -3,12 +3,12 @@
 //!
 //! [`compile::webhook`](crate::compile::webhook) renders the registrations. [`server`] receives the calls, and
 //! [`review`](crate::review) answers them. `bodies` reads them. [`certs`] keeps the certificate, which [`authority`] creates,
-//! and [`tls`] the settings of handshakes. [`force`] records which policies are in effect by webhook. [`replica`] joins the parts. `docs/webhooks.md` describes the behaviour of servers.
+//! and [`tls`] the settings of handshakes. [`force`] records which policies are in force by webhook. [`replica`] joins the parts. `docs/webhooks.md` describes the behaviour of servers.
 //!
 //! [`author`] does not deliver policies: it uses the same server to check the authors of policies.
 //!
 //! The URL of a registration ends in its *revision*. An object in the operator's own namespace with the label
-//! `scpol.dev/probe` gets that revision as an annotation. So a dry-run create shows which registration is in effect, and that
+//! `scpol.dev/probe` gets that revision as an annotation. So a dry-run create shows which registration is in force, and that
 //! the API server reaches the webhook.
 
 pub mod author;
@@ -21,14 +21,14 @@ pub mod server;
 pub mod tls;
 
 use super::process::{Serving, Settings};
-use super::registration::{is_unanswered, unanswered};
+use super::registration::unanswered;
 use super::requirements::{Flags, Requirements, SideRegistration};
-use super::{Engine, EngineName, Surroundings, Unavailable};
+use super::{Called, Engine, EngineName, Injector, Sharing, StoredRegistration, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::{Capabilities, registration};
-use crate::cluster::client::CallError;
 use crate::compile::webhook as compiled;
+use crate::naming::shared_name;
 use crate::operator::Operator;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
@@ -70,80 +70,6 @@ impl Engine for Webhook {
         &[registration::MUTATING_WEBHOOKS]
     }
 
-    fn rejects_by(&self) -> &'static [&'static str] {
-        &[registration::VALIDATING_WEBHOOKS]
-    }
-
-    fn needs_operator(&self) -> bool {
-        true
-    }
-
-    fn render(
-        &self,
-        kind: &Arc<Kind>,
-        policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
-    ) -> Result<Vec<Value>, Unavailable> {
-        let Surroundings { cluster, site, reach, .. } = surroundings;
-        let reach = (*reach).clone()?;
-        compiled::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
-    }
-
-    fn render_standby(
-        &self,
-        match_conditions: &Value,
-        kind: &Arc<Kind>,
-        policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
-    ) -> Result<Option<Value>, Unavailable> {
-        let Surroundings { cluster, site, reach, is_readable } = surroundings;
-        if !is_readable(registration::MUTATING_WEBHOOKS) {
-            return Ok(None);
-        }
-        let reach = (*reach).clone()?;
-        let bundle = reach.ca_bundle.as_deref();
-        compiled::standby(kind, policies, match_conditions, cluster, site, &reach.endpoint, bundle)
-    }
-
-    fn render_as(
-        &self,
-        _: &str,
-        stored: &Value,
-        kind: &Arc<Kind>,
-        policies: &[Arc<Policy>],
-        cluster: &Capabilities,
-        site: &Site,
-    ) -> Option<Vec<Value>> {
-        let (endpoint, bundle) = compiled::reach_of(stored)?;
-        compiled::render(kind, policies, cluster, site, &endpoint, bundle.as_deref()).ok()
-    }
-
-    fn revision_of(&self, object: &Value) -> Option<String> {
-        compiled::revision_of(object).map(str::to_owned)
-    }
-
-    fn is_unanswered(&self, error: &CallError) -> bool {
-        is_unanswered(error)
-    }
-
-    fn side_registration(&self) -> Option<SideRegistration> {
-        Some(SideRegistration {
-            resource: registration::VALIDATING_WEBHOOKS,
-            name: author::NAME,
-            title: "rights for the author check",
-            rights: &[include_str!("../../../config/rbac/author-webhook/role.yaml")],
-        })
-    }
-
-    fn serve(
-        &self,
-        operator: &Arc<Operator>,
-        settings: &Settings,
-        ready: &Arc<AtomicBool>,
-    ) -> anyhow::Result<Option<Serving>> {
-        replica::start(operator, settings, ready).map(Some)
-    }
-
     fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable {
         if let Some(why) = why {
             return unanswered(why);
@@ -160,6 +86,78 @@ impl Engine for Webhook {
             "{tried}: is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
         );
         Unavailable::new(Code::WebhookOff, message)
+    }
+
+    fn injector(&self) -> Injector<'_> {
+        Injector::Called(self)
+    }
+}
+
+impl Sharing for Webhook {
+    fn rejects_by(&self) -> &'static [&'static str] {
+        &[registration::VALIDATING_WEBHOOKS]
+    }
+
+    fn rejecting_name(&self, _: &Policy, kind: &Kind) -> String {
+        shared_name(kind)
+    }
+
+    fn render(
+        &self,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Vec<Value>, Unavailable> {
+        let Surroundings { cluster, site, reach, .. } = surroundings;
+        let reach = (*reach).clone()?;
+        compiled::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
+    }
+
+    fn render_as(
+        &self,
+        stored: &StoredRegistration<'_>,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        cluster: &Capabilities,
+        site: &Site,
+    ) -> Option<Vec<Value>> {
+        let (endpoint, bundle) = compiled::reach_of(stored.object)?;
+        compiled::render(kind, policies, cluster, site, &endpoint, bundle.as_deref()).ok()
+    }
+
+    fn revision_of(&self, object: &Value) -> Option<String> {
+        compiled::revision_of(object).map(str::to_owned)
+    }
+}
+
+impl Called for Webhook {
+    fn render_standby(
+        &self,
+        match_conditions: &Value,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Option<Value>, Unavailable> {
+        let Surroundings { cluster, site, reach, is_readable } = surroundings;
+        if !is_readable(registration::MUTATING_WEBHOOKS) {
+            return Ok(None);
+        }
+        let reach = (*reach).clone()?;
+        let bundle = reach.ca_bundle.as_deref();
+        compiled::standby(kind, policies, match_conditions, cluster, site, &reach.endpoint, bundle)
+    }
+
+    fn side_registration(&self) -> SideRegistration {
+        SideRegistration {
+            resource: registration::VALIDATING_WEBHOOKS,
+            name: author::NAME,
+            title: "rights for the author check",
+            rights: &[include_str!("../../../config/rbac/author-webhook/role.yaml")],
+        }
+    }
+
+    fn serve(&self, operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving> {
+        replica::start(operator, settings, ready)
     }
 }
 

@@ -50,19 +50,19 @@ const UNSEEN: usize = 64;
 /// Registrations by revision.
 pub type Revisions = BTreeMap<String, Registered>;
 
-/// What is in effect for the calls of one registration.
+/// What is in force for the calls of one registration.
 #[derive(Debug)]
 pub struct Registered {
     /// The names of the policies that it lists.
     pub names: BTreeSet<String>,
-    /// All policies that are in effect by webhook, those that it lists with the spec that it lists. During an edit, two
+    /// All policies that are in force by webhook, those that it lists with the spec that it lists. During an edit, two
     /// registrations may list one policy with two specs.
     pub policies: Policies,
 }
 
 /// The state that answers calls. Policies can be replaced at any time: the next call uses them.
 pub struct Webhook {
-    /// The policies that are in effect by webhook, for calls of registrations that we have not seen yet.
+    /// The policies that are in force by webhook, for calls of registrations that we have not seen yet.
     pub policies: ArcSwap<Policies>,
     /// The process: its flags, the cache of Namespaces, its counters.
     pub operator: Arc<Operator>,
@@ -275,12 +275,12 @@ impl Webhook {
             if is_known {
                 tokio::spawn(async move {
                     survival::attempt(&webhook.operator.metrics, "reporting on a review", || {
-                        webhook.report(&Report::of(&decided, took))
+                        webhook.report(&CallRecord::of(&decided, took))
                     });
                 });
             } else {
                 // The object, which may be large, does not wait.
-                let report = Report::of(&decided, took);
+                let report = CallRecord::of(&decided, took);
                 self.report_if_seen(called, move |webhook| webhook.report(&report));
             }
         }
@@ -302,7 +302,7 @@ impl Webhook {
         }
     }
 
-    fn report(&self, report: &Report) {
+    fn report(&self, report: &CallRecord) {
         for told in &report.told {
             let policy = &told.policy.name;
             self.operator.metrics.injection(policy, NAME.as_str(), told.outcome, told.code);
@@ -340,24 +340,24 @@ fn unsettled() -> (StatusCode, Vec<u8>) {
 }
 
 /// What is counted and logged of one call.
-struct Report {
+struct CallRecord {
     call: Call,
     about: telemetry::About,
-    told: Vec<Line>,
+    told: Vec<PolicyRecord>,
     took: Duration,
 }
 
-/// The report on one policy.
-struct Line {
+/// The same, for one policy.
+struct PolicyRecord {
     policy: Arc<Policy>,
     outcome: Outcome,
     code: Code,
     detail: String,
 }
 
-impl Report {
+impl CallRecord {
     fn of(decided: &Decided, took: Duration) -> Self {
-        let line = |told: Told<'_>| Line {
+        let line = |told: Told<'_>| PolicyRecord {
             policy: told.policy.clone(),
             outcome: told.outcome,
             code: told.code,

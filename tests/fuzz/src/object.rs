@@ -17,9 +17,13 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(object.is_initialized(), value["metadata"]["initializers"].is_null());
     assert!(object.pending().count() == 0 || !object.is_initialized());
     for engine in engine::all() {
-        engine.kinds_of(&value);
-        engine.initializers_of(&value);
-        engine.revision_of(&value);
+        if let Some(completing) = engine.completing() {
+            completing.kinds_of(&value);
+            completing.initializers_of(&value);
+        }
+        if let Some(shared) = engine.sharing() {
+            shared.revision_of(&value);
+        }
     }
     is_ours_of(&value);
     let is_marked = value["metadata"]["annotations"].get("scpol.dev/removing").is_some();

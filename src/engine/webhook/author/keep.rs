@@ -15,7 +15,7 @@ use crate::cluster::policies;
 use crate::cluster::rights::{self, Right};
 use crate::engine::Unavailable;
 use crate::engine::lifecycle::{
-    Action, Context, Event as Happened, InEffect, Observed, Registration, Report, Wanted, Wish,
+    Action, Context, Event as Happened, Live, Notice, Observed, Registration, Wanted, Wish,
 };
 use crate::engine::reach::{Reach, Reachable};
 use crate::engine::registration::{self, Edition, Editions, RegistrationKey, is_marked};
@@ -89,8 +89,8 @@ struct Keeper<'a> {
     retry_at: Option<Instant>,
 }
 
-/// Why a registration is not in effect, and what is still.
-type Failure = (Unavailable, Option<InEffect>);
+/// Why a registration is not in force, and what is still.
+type Failure = (Unavailable, Option<Live>);
 
 impl<'a> Keeper<'a> {
     fn new(operator: &'a Operator, settings: &'a Settings, resource: ApiResource) -> Self {
@@ -153,7 +153,7 @@ impl<'a> Keeper<'a> {
         let (engine, policies, kinds) = (webhook::NAME, Vec::new(), Vec::new());
         let wanted = Arc::new(Wanted { engine, policies, kinds, objects: vec![object] });
         let registered = self.is_registered().then(|| self.key()).into_iter().collect();
-        let edition = self.state.settled().and_then(|in_effect| in_effect.editions.get(&self.key()));
+        let edition = self.state.settled().and_then(|live| live.editions.get(&self.key()));
         let edited = edition.zip(self.stored.known().get(NAME)).filter(|(ours, stored)| stored.is_edit_of(ours));
         let edited = edited.map(|_| self.key());
         let observed = Observed { registered, edited, ..Observed::default() };
@@ -173,8 +173,8 @@ impl<'a> Keeper<'a> {
                     }
                     // It is gone already: it has one object.
                     Action::Unregister => events.push(Happened::Unregistered(Ok(()))),
-                    Action::Expect(in_effect, deleted) => {
-                        let written = in_effect.editions.iter().find(|(key, _)| !deleted.contains(*key));
+                    Action::Expect(live, deleted) => {
+                        let written = live.editions.iter().find(|(key, _)| !deleted.contains(*key));
                         written.into_iter().for_each(|(_, edition)| self.stored.expect(NAME, edition.clone()));
                     }
                     Action::Report(report) => self.report(report),
@@ -202,18 +202,18 @@ impl<'a> Keeper<'a> {
         actions
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, report: Notice) {
         match report {
-            Report::Registered(in_effect) => {
-                let revision = in_effect.wanted.objects.first().and_then(revision_of);
+            Notice::Registered(live) => {
+                let revision = live.wanted.objects.first().and_then(revision_of);
                 info!(name = NAME, revision, "The authors of policies are judged");
             }
-            Report::NotInEffect(_, reason) | Report::KeptBefore(_, reason) => self.report_trouble(&reason),
-            Report::Held(_, hold) => {
+            Notice::NotInForce(_, reason) | Notice::KeptBefore(_, reason) => self.report_trouble(&reason),
+            Notice::Held(_, hold) => {
                 warn!(name = NAME, until = %hold, code = %Code::RemovedByHand, "The registration was removed by hand; it is not made again before");
             }
-            Report::Edited(..) => info!(name = NAME, "The registration was edited; repairing it"),
-            Report::NotUnregistered(error) => warn!(name = NAME, error, "Cannot be taken out; trying again"),
+            Notice::Edited(..) => info!(name = NAME, "The registration was edited; repairing it"),
+            Notice::NotUnregistered(error) => warn!(name = NAME, error, "Cannot be taken out; trying again"),
         }
     }
 
@@ -226,8 +226,8 @@ impl<'a> Keeper<'a> {
 
     /// Tells those who keep the certificate that nothing of ours that is registered here trusts less than `reach` says, if that is so.
     fn publish(&self, reach: &Reach, wanted: Option<&Arc<Wanted>>) {
-        let in_effect = self.state.settled().zip(wanted);
-        if in_effect.is_some_and(|(in_effect, wanted)| in_effect.wanted.is_as(wanted)) || !self.is_registered() {
+        let live = self.state.settled().zip(wanted);
+        if live.is_some_and(|(live, wanted)| live.wanted.is_as(wanted)) || !self.is_registered() {
             self.tell_published(reach);
         }
     }
@@ -244,12 +244,12 @@ impl<'a> Keeper<'a> {
     }
 
     /// Registers `wanted` and verifies it.
-    async fn register(&mut self, wanted: &Arc<Wanted>, before: Option<&InEffect>) -> Result<InEffect, Failure> {
+    async fn register(&mut self, wanted: &Arc<Wanted>, before: Option<&Live>) -> Result<Live, Failure> {
         let object = wanted.objects.first().cloned().unwrap_or_default();
         match self.registered(&object).await {
             Ok(edition) => {
                 let editions = Editions::from([(self.key(), edition)]);
-                Ok(InEffect { wanted: wanted.clone(), unverified: None, leftover: None, editions })
+                Ok(Live { wanted: wanted.clone(), unverified: None, leftover: None, editions })
             }
             Err(reason) => Err((reason, before.cloned())),
         }
