@@ -87,7 +87,7 @@ pub enum Injector<'a> {
 }
 
 /// An engine that registers each policy by itself, and completes stored objects.
-pub trait Completing {
+pub trait Completing: Sync {
     /// Whether stored objects of `kind` can be changed as `policies` want it.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ pub trait Completing {
 }
 
 /// An engine that registers all policies on a kind together.
-pub trait Sharing {
+pub trait Sharing: Sync {
     /// The resources that the engine registers to reject workloads.
     fn rejects_by(&self) -> &'static [&'static str];
 
@@ -364,19 +364,6 @@ impl EngineName {
     /// The engine that a policy asks for; none for `Auto`.
     pub fn asked_for(choice: EngineChoice) -> Option<Self> {
         all().find(|engine| engine.choice() == choice).map(Engine::name)
-    }
-
-    /// See [`Engine::check`].
-    ///
-    /// # Errors
-    /// The reason, with the server's flag to set.
-    pub fn check(self, cluster: &Capabilities) -> Result<(), Unavailable> {
-        self.engine().check(cluster)
-    }
-
-    /// See [`Engine::registers`].
-    pub fn registers(self) -> &'static [&'static str] {
-        self.engine().registers()
     }
 
     /// Whether each policy has a registration of its own.

@@ -169,7 +169,7 @@ pub async fn may_deliver(registrar: &Registrar, engine: EngineName) -> Result<bo
         None => registered(verb, resource).named(shared_name(kind)),
     };
     let mut needed = Vec::new();
-    for resource in engine.registers() {
+    for resource in engine.engine().registers() {
         needed.extend(READING.map(|verb| registered(verb, resource)));
         needed.extend(WRITING.map(|verb| written(verb, resource)));
     }

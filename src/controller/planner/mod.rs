@@ -449,9 +449,9 @@ impl View<'_> {
 
     /// Whether `engine` can register anything on `kind`.
     fn is_able(&self, engine: EngineName, kind: &Arc<Kind>) -> Result<(), Unavailable> {
-        engine.check(&self.inputs.around.cluster)?;
+        engine.engine().check(&self.inputs.around.cluster)?;
         let unreadable = &self.inputs.registrations.unreadable;
-        let unreadable = engine.registers().iter().find_map(|resource| unreadable.get(resource));
+        let unreadable = engine.engine().registers().iter().find_map(|resource| unreadable.get(resource));
         if let Some(reason) = self.planner.why_blocked(engine, kind).or(unreadable) {
             return Err(reason.clone());
         }
