@@ -43,6 +43,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::tcp::ReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -401,7 +402,7 @@ async fn accept(listener: &TcpListener, places: &Places) -> Option<(TcpStream, I
 /// Serves one connection until it ends.
 async fn connection(
     place: TakenPlace,
-    stream: TcpStream,
+    mut stream: TcpStream,
     tls: Option<TlsAcceptor>,
     router: Router,
     closing: watch::Receiver<Closing>,
@@ -409,7 +410,8 @@ async fn connection(
     // Small answers are sent at once.
     let _ = stream.set_nodelay(true);
     let connection = &place.0;
-    let wire = Wire { stream, connection: connection.clone() };
+    let (socket, outgoing) = stream.split();
+    let wire = tokio::io::join(Incoming { socket, connection }, outgoing);
     let serving = async {
         let Some(tls) = tls else { return talk(wire, connection, router, closing).await };
         match tls.accept(wire).await {
@@ -477,48 +479,22 @@ fn told(ended: hyper::Result<()>) {
     }
 }
 
-/// A socket that tells its connection of what comes.
-struct Wire {
-    stream: TcpStream,
-    connection: Arc<Connection>,
+/// What comes from a socket, of which the connection is told.
+struct Incoming<'a> {
+    socket: ReadHalf<'a>,
+    connection: &'a Connection,
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for Incoming<'_> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
         let bytes = buffer.filled().len() - before;
         Poll::Ready(if bytes > 0 { self.connection.received(bytes) } else { Ok(()) })
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
