@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `rendered` | the rendered registrations, each rendered once for each form of its policies |
 //! | `acceptance` | whether the server accepts a registration |
+//! | `trials` | whether the server accepts a template |
 //! | `blocked` | the engines that turned out not to work |
 
 mod acceptance;
 mod blocked;
 mod rendered;
+mod trials;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ mod tests;
 pub(super) use acceptance::Acceptance;
 pub(super) use blocked::Blocked;
 pub(super) use rendered::Around;
+pub(super) use trials::{Trial, TrialKey};
 
 use self::acceptance::{Acceptances, Question, Questions};
 use self::rendered::{Rendered, Rendering};
@@ -32,7 +35,6 @@ use crate::engine::lifecycle::{Live, Registration, Wanted};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::targets;
-use crate::timing;
 use crate::workload::Kind;
 use serde_json::Value;
 use std::collections::btree_map::Entry;
@@ -85,32 +87,6 @@ fn unedited(outcome: Readiness) -> Readiness {
         Readiness::Impossible { code, message } => Readiness::Impossible { code, message: with(message) },
         Readiness::Waiting { code, message } => Readiness::Waiting { code, message: with(message) },
         outcome => outcome,
-    }
-}
-
-/// A template on a kind: the policy's name, the hash of its spec, and the kind.
-pub(super) type TrialKey = (String, String, Arc<Kind>);
-
-/// The state of a trial.
-pub(super) enum Trial {
-    /// Running, with the reason of the last failure. That reason counts until the trial ends.
-    Running(Option<Unavailable>),
-    Passed,
-    /// The trial failed or had no result. It is repeated at that time, because other admission may have rejected the object.
-    Failed(Unavailable, Instant),
-}
-
-impl Trial {
-    /// The result of a trial that ended at `now`.
-    pub(super) fn of(tried: Result<(), Unavailable>, now: Instant, timing: &timing::Controller) -> Self {
-        match tried {
-            Ok(()) => Self::Passed,
-            Err(reason) => {
-                let is_invalid = matches!(reason.code, Code::TemplateInvalid | Code::UnknownTemplateField);
-                let pause = if is_invalid { timing.verify_again } else { timing.retry };
-                Self::Failed(reason, now + pause)
-            }
-        }
     }
 }
 
@@ -191,12 +167,6 @@ impl Planner {
             self.stored = stored;
             self.plan = None;
         }
-    }
-
-    /// Records the result of a template trial.
-    pub(super) fn tried(&mut self, key: TrialKey, trial: Trial) {
-        self.trials.insert(key, trial);
-        self.plan = None;
     }
 
     /// Drops the plan if a trial of a template or a registration is due again.
@@ -311,61 +281,6 @@ impl Planner {
         let (version, unknown) = (&cluster.version, unknown.join(", "));
         let message = format!("this server ({version}) does not know {unknown}; it would be dropped");
         Err(Readiness::Impossible { code: Code::UnknownTemplateField, message })
-    }
-
-    /// Starts trials of the templates that engines put into admission unchanged. Returns the policies whose template failed.
-    fn try_templates(
-        &mut self,
-        policies: &[Arc<Policy>],
-        plan: &Plan,
-        choice: &Choice,
-        inputs: &Inputs<'_>,
-        requests: &mut Requests,
-    ) -> BTreeMap<String, Readiness> {
-        let mut failed = BTreeMap::new();
-        // A form from before an edit has been tried already.
-        let is_open = |policy: &&Arc<Policy>| {
-            !choice.refused.contains_key(&policy.name) && !plan.policies.contains_key(&policy.name)
-        };
-        let pairs = policies.iter().filter(|policy| policy.injects()).filter(is_open);
-        let pairs = pairs.flat_map(|policy| policy.kinds.iter().map(move |kind| (policy, kind)));
-        let is_tried = |kind: &Arc<Kind>| {
-            choice.engines.get(kind).is_some_and(|engine| !engine.is_per_policy()) && kind.pod_path.is_some()
-        };
-        for (policy, kind) in pairs.filter(|(_, kind)| is_tried(kind)) {
-            let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
-            match self.trials.get(&key) {
-                Some(Trial::Running(None) | Trial::Passed) => {}
-                Some(Trial::Running(Some(reason))) => {
-                    failed.insert(policy.name.clone(), outcome_of(reason.clone()));
-                }
-                Some(Trial::Failed(reason, at)) => {
-                    let reason = reason.clone();
-                    failed.insert(policy.name.clone(), outcome_of(reason.clone()));
-                    if *at <= inputs.now {
-                        self.try_template(policy, key, Some(reason), inputs, requests);
-                    }
-                }
-                None => self.try_template(policy, key, None, inputs, requests),
-            }
-        }
-        failed
-    }
-
-    fn try_template(
-        &mut self,
-        policy: &Arc<Policy>,
-        key: TrialKey,
-        failed: Option<Unavailable>,
-        inputs: &Inputs<'_>,
-        requests: &mut Requests,
-    ) {
-        if inputs.around.cluster.resource(&key.2).is_none() {
-            return;
-        }
-        self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);
-        self.trials.insert(key.clone(), Trial::Running(failed));
-        requests.templates.push((key, policy.clone()));
     }
 }
 

@@ -6,7 +6,7 @@ use crate::compile::webhook::Endpoint;
 use crate::engine;
 use crate::engine::reach::Reach;
 use crate::policy::{Policies, Site};
-use crate::timing::Timing;
+use crate::timing::{self, Timing};
 use serde_json::json;
 
 const GROUP: &str = "admissionregistration.k8s.io";
