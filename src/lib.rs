@@ -36,7 +36,7 @@
 //! | what an engine is; which engines there are | [`engine::Engine`]; `ENGINES` in [`engine`]. Each has a folder beside it |
 //! | which engine serves which kind | [`engine::choice`] |
 //! | the reaction to a registration that fails, is edited or is deleted by hand | [`engine::lifecycle`] and [`engine::hold`] |
-//! | how registrations are written and verified | [`engine::registration`], [`engine::trial`] |
+//! | how registrations are written and verified | [`engine::registration`], [`engine::probe`], [`engine::trial`] |
 //! | how policies become registrations | [`controller`]: `discovery`, `planner`, `watches`, `registrations` |
 //! | when a condition holds, and its variable text | [`controller`]: `status` (`describe`), `policy_state` (`outcome_of`) |
 //! | the work of engines in the operator process | [`engine::process`]: `Worker`, `Serving` |

@@ -15,7 +15,8 @@
 use super::hold::Hold;
 use crate::api::code::Code;
 use crate::cluster::object::Object;
-use crate::engine::registration::{Editions, RegistrationKey, Unverified, Verification, is_marked};
+use crate::engine::probe::{Unverified, Verification};
+use crate::engine::registration::{Editions, RegistrationKey, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::timing;

@@ -3,13 +3,15 @@
 //!
 //! One engine registers each policy by itself and completes stored objects in a [`Worker`]. The others register *kinds*: all
 //! policies on a kind share one registration, because order and conflicts need it. [`choice`] picks the engine of each kind.
-//! [`lifecycle`] decides when a registration is made and removed. [`registration`] writes and verifies what engines render.
+//! [`lifecycle`] decides when a registration is made and removed. [`registration`] writes what engines render, and [`probe`]
+//! verifies it.
 
 pub mod admission_policy;
 pub mod choice;
 pub mod hold;
 pub mod initializer;
 pub mod lifecycle;
+pub mod probe;
 pub mod process;
 pub mod reach;
 pub mod registration;

@@ -1,8 +1,8 @@
 //! The parts of engines that run in the operator process.
 
 use super::Unavailable;
+use super::probe::{Unverified, Verification};
 use super::reach::Reachable;
-use super::registration::{Unverified, Verification};
 use crate::api::code::Code;
 use crate::cluster::client::CallError;
 use crate::policy::Policy;

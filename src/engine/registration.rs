@@ -1,10 +1,11 @@
-//! Writes, recognises, verifies and deletes the registrations that engines render.
+//! Writes, recognises and deletes the registrations that engines render. [`probe`](super::probe) verifies them.
 //!
 //! Objects without our label are never touched. Before we delete an object of our own, we mark it. An object that vanishes
 //! without the mark was deleted by somebody else: that is the emergency brake.
 
-use super::trial::{self, ProbeResult, Strictness};
-use super::{Completing, EngineName, Unavailable, revision_of};
+use super::probe::{self, Effect, Unverified};
+use super::trial::{self, Strictness};
+use super::{Completing, EngineName, Unavailable};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::capabilities::{Capabilities, registration as resources};
@@ -13,8 +14,8 @@ use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::keep::{self, Put};
 use crate::cluster::rights::{Right, may};
-use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, PROBE_REFUSE_IGNORING, PROBE_UNSEEN, refusal_of, shared_name};
-use crate::timing::{self, Waited};
+use crate::naming::{IGNORING, PROBE_REFUSE, PROBE_REFUSE_IGNORING, shared_name};
+use crate::timing;
 use crate::workload::Kind;
 use kube::Client;
 use kube::api::{DynamicObject, ListParams, ObjectMeta, PostParams};
@@ -187,7 +188,7 @@ fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("an object is JSON")
 }
 
-/// Writes, removes and verifies the registration that the policies on one kind share.
+/// Where the registration that the policies on one kind share is written, removed and verified.
 pub struct Registrar {
     pub client: Client,
     /// What the server offers.
@@ -232,29 +233,6 @@ impl Edition {
     pub fn is_edit_of(&self, wrote: &Self) -> bool {
         let differs = self.generation > wrote.generation || self.annotations != wrote.annotations;
         self.version > wrote.version && differs
-    }
-}
-
-/// Why a registration cannot be verified, with its code: the server rejects every object that we try.
-pub type Unverified = (Code, String);
-
-/// The result of verifying a registration by dry-run creates.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verification {
-    /// A dry-run create shows its effect.
-    Proven,
-    Unverified(Unverified),
-    /// It has no effect, or dry runs are impossible.
-    NotInForce(Unavailable),
-}
-
-impl From<Result<Option<Unverified>, Unavailable>> for Verification {
-    fn from(verified: Result<Option<Unverified>, Unavailable>) -> Self {
-        match verified {
-            Ok(None) => Self::Proven,
-            Ok(Some(reason)) => Self::Unverified(reason),
-            Err(reason) => Self::NotInForce(reason),
-        }
     }
 }
 
@@ -346,7 +324,7 @@ pub fn refuses(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("Validating"))
 }
 
-fn name_of(object: &Value) -> &str {
+pub(super) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
@@ -396,7 +374,7 @@ async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallErr
     }
     let Some(resource) = registrar.capabilities.resource(&registrar.kind) else { return Ok(()) };
     for asks in [PROBE_REFUSE, PROBE_REFUSE_IGNORING] {
-        let (object, since) = (probing(&registrar.kind, &resource, asks), Instant::now());
+        let (object, since) = (probe::object(&registrar.kind, &resource, asks), Instant::now());
         while since.elapsed() < registrar.timing.settling {
             match trial::create(&registrar.client, &resource, &registrar.namespace, &object, Strictness::Lenient).await
             {
@@ -407,13 +385,6 @@ async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallErr
         }
     }
     Ok(())
-}
-
-/// A probe: an object that asks whether a registration is in force. `asks` is the value of its label [`PROBE`].
-fn probing(kind: &Kind, resource: &ApiResource, asks: &str) -> Value {
-    let mut object = trial::sample(kind, resource);
-    object["metadata"]["labels"][PROBE] = Value::from(asks);
-    object
 }
 
 /// Whether `stored` has everything that `wanted` has. Fields that the server added do not matter. An empty wanted value equals
@@ -433,16 +404,6 @@ pub fn covers(stored: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The label of a probe that no registration rejects.
-const PROBE_INJECT: &str = "inject";
-
-/// The effect of a registration on a probe.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Injects,
-    Refuses,
-}
-
 /// Writes `objects` and waits until they have an effect.
 async fn establish(
     registrar: &Registrar,
@@ -459,132 +420,7 @@ async fn establish(
         let stored = apply(&registrar.client, &resource, object).await?;
         editions.insert((resource.plural, name_of(object).to_owned()), Edition::of(&stored));
     }
-    show(registrar, engine, objects, effect).await
-}
-
-/// Waits until the registered `objects` have an effect. Returns why that cannot be verified.
-async fn show(
-    registrar: &Registrar,
-    engine: EngineName,
-    objects: &[&Value],
-    effect: Effect,
-) -> Result<Option<Unverified>, Unavailable> {
-    // A binding has no revision of its own, and what stands by has no effect on a probe.
-    match effect {
-        Effect::Injects => match objects.iter().find_map(|object| engine.engine().sharing()?.revision_of(object)) {
-            Some(revision) => answers(registrar, engine, &revision, effect, PROBE_INJECT).await,
-            None => Ok(None),
-        },
-        Effect::Refuses => {
-            let mut unverified = None;
-            for object in objects {
-                let Some(revision) = revision_of(object) else { continue };
-                let doubt = answers(registrar, engine, &revision, effect, refusal_of(name_of(object))).await?;
-                unverified = unverified.or(doubt);
-            }
-            Ok(unverified)
-        }
-    }
-}
-
-/// Waits until a registration with the `revision` answers a probe that `asks` it. Returns why that cannot be verified.
-async fn answers(
-    registrar: &Registrar,
-    engine: EngineName,
-    revision: &str,
-    effect: Effect,
-    asks: &str,
-) -> Result<Option<Unverified>, Unavailable> {
-    let mut waited = Waited::begin(Instant::now());
-    loop {
-        let seen = probe(registrar, engine, revision, effect, asks).await?;
-        let waited = waited.so_far(Instant::now());
-        match seen {
-            ProbeResult::Shown => return Ok(None),
-            ProbeResult::CannotTell(message) if waited >= registrar.timing.settling => {
-                return Ok(Some((Code::ProbeFailed, message)));
-            }
-            ProbeResult::NotYet(why) if waited >= registrar.timing.probe_limit => {
-                return Err(without_effect(registrar, engine, why.as_deref()));
-            }
-            ProbeResult::CannotTell(_) | ProbeResult::NotYet(_) => {
-                tokio::time::sleep(registrar.timing.probe_pause).await
-            }
-        }
-    }
-}
-
-/// Verifies by dry-run creates that `objects`, which `engine` rendered and which are registered, are in force. Changes
-/// nothing.
-pub async fn verify(registrar: &Registrar, engine: EngineName, objects: &[Value]) -> Verification {
-    verified(registrar, engine, objects).await.into()
-}
-
-async fn verified(
-    registrar: &Registrar,
-    engine: EngineName,
-    objects: &[Value],
-) -> Result<Option<Unverified>, Unavailable> {
-    let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
-    for (step, effect) in [(injecting, Effect::Injects), (refusing, Effect::Refuses)] {
-        let unverified = show(registrar, engine, &step, effect).await?;
-        if unverified.is_some() {
-            return Ok(unverified);
-        }
-    }
-    Ok(None)
-}
-
-/// Whether the API server rejected a request because a webhook of ours did not answer.
-pub fn is_unanswered(error: &CallError) -> bool {
-    error.is_of_uncalled_webhook(|name| name.ends_with(".scpol.dev"))
-}
-
-/// The API server cannot reach the webhook; `why` in its own words.
-pub fn unanswered(why: &str) -> Unavailable {
-    Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
-}
-
-fn without_effect(registrar: &Registrar, engine: EngineName, why: Option<&str>) -> Unavailable {
-    let limit = registrar.timing.probe_limit.as_secs_f64();
-    let tried = format!("registered, but a new {} did not show it in {limit} s", registrar.kind.resource);
-    engine.engine().without_effect(&tried, why, &registrar.capabilities)
-}
-
-async fn probe(
-    registrar: &Registrar,
-    engine: EngineName,
-    revision: &str,
-    effect: Effect,
-    asks: &str,
-) -> Result<ProbeResult, Unavailable> {
-    let Registrar { client, capabilities, namespace, kind, timing } = registrar;
-    let Some(resource) = capabilities.resource(kind) else { return Ok(ProbeResult::NotYet(None)) };
-    let object = probing(kind, &resource, asks);
-    match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
-        Ok(answer) => {
-            let answers = answer["metadata"]["annotations"][PROBE].as_str().unwrap_or_default();
-            let has = |wanted: &str| answers.split(',').any(|answer| answer == wanted);
-            Ok(if effect == Effect::Injects && has(revision) {
-                ProbeResult::Shown
-            } else if has(PROBE_UNSEEN) {
-                ProbeResult::CannotTell(format!(
-                    "not proven: a replica of the webhook has not seen the registration {} s later; see its log",
-                    timing.settling.as_secs_f64()
-                ))
-            } else {
-                ProbeResult::NotYet(None)
-            })
-        }
-        // This error contains the URL, and so the revision: it proves nothing.
-        Err(error) if engine.engine().needs_operator() && is_unanswered(&error) => {
-            Ok(ProbeResult::NotYet(Some(error.to_string())))
-        }
-        Err(error) if effect == Effect::Refuses && error.repeats(revision) && !is_unanswered(&error) => {
-            Ok(ProbeResult::Shown)
-        }
-        Err(error) => trial::refused(&error, &resource, namespace).map(ProbeResult::CannotTell),
-    }
+    probe::show(registrar, engine, objects, effect).await
 }
 
 #[cfg(test)]

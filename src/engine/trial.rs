@@ -47,16 +47,6 @@ pub enum Strictness {
     Strict,
 }
 
-/// What a trial create shows of a registration.
-pub enum ProbeResult {
-    /// It is in force.
-    Shown,
-    /// Not yet, with the server's message.
-    NotYet(Option<String>),
-    /// Somebody else rejects the trial, or a replica of ours has not seen the registration yet.
-    CannotTell(String),
-}
-
 /// The smallest object of `kind` that every version of the server accepts.
 pub fn sample(kind: &Kind, resource: &ApiResource) -> Value {
     let labels = json!({ "app.kubernetes.io/name": NAME });

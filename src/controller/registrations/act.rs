@@ -9,10 +9,9 @@ use crate::cluster::policies;
 use crate::controller::planner;
 use crate::controller::{Controller, Finished};
 use crate::engine::lifecycle::{Action, Context, Event, Live, Notice, Wanted, is_lasting, is_rejection};
+use crate::engine::probe::{self, Unverified, Verification};
 use crate::engine::process::Worker;
-use crate::engine::registration::{
-    self, Edition, Editions, Meanwhile, Registrar, RegistrationKey, Unverified, Verification,
-};
+use crate::engine::registration::{self, Edition, Editions, Meanwhile, Registrar, RegistrationKey};
 use crate::engine::{self, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
@@ -175,7 +174,7 @@ impl Controller {
             Slot::Kind(kind) => {
                 let registrar = self.registrar_of(kind);
                 self.tasks.spawn(async move {
-                    let verification = registration::verify(&registrar, wanted.engine, &wanted.objects).await;
+                    let verification = probe::verify(&registrar, wanted.engine, &wanted.objects).await;
                     Finished::Verified(task, wanted, verification)
                 });
             }

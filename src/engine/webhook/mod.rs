@@ -20,8 +20,8 @@ pub mod replica;
 pub mod server;
 pub mod tls;
 
+use super::probe::unanswered;
 use super::process::{Serving, Settings};
-use super::registration::unanswered;
 use super::requirements::{Flags, Requirements, SideRegistration};
 use super::{Called, Engine, EngineName, Injector, Sharing, StoredRegistration, Surroundings, Unavailable};
 use crate::api::code::Code;

@@ -17,13 +17,13 @@ use crate::engine::Unavailable;
 use crate::engine::lifecycle::{
     Action, Context, Event as Happened, Live, Notice, Observed, Registration, Wanted, Wish,
 };
+use crate::engine::probe::{ProbeResult, is_unanswered, repeat, unanswered};
 use crate::engine::reach::{Reach, Reachable};
 use crate::engine::registration::{self, Edition, Editions, RegistrationKey, is_marked};
 use crate::engine::revision_of;
 use crate::engine::webhook;
 use crate::operator::Operator;
 use crate::review::author::{NAME, RIGHTS, probe, probed, render};
-use crate::timing::Waited;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::{DynamicObject, ObjectMeta, PostParams};
@@ -284,19 +284,19 @@ impl<'a> Keeper<'a> {
         let policy = serde_json::from_value(probe(&self.operator.site().operator_namespace));
         let policy: DynamicObject = policy.expect("a policy is an object");
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let (mut waited, timing) = (Waited::begin(Instant::now()), &self.operator.timing.registration);
-        loop {
-            let why = match call(api.create(&dry_run, &policy)).await {
-                Err(error) if error.repeats(&refusal) => return Ok(()),
-                Err(error) if registration::is_unanswered(&error) => Some(error.to_string()),
-                Err(error) => return Err(error.into()),
-                Ok(_) => None,
-            };
-            if waited.so_far(Instant::now()) > timing.probe_limit {
-                let without_effect = || without_effect(timing.probe_limit);
-                return Err(why.as_deref().map_or_else(without_effect, registration::unanswered));
+        let timing = &self.operator.timing.registration;
+        let once = || async {
+            match call(api.create(&dry_run, &policy)).await {
+                Err(error) if error.repeats(&refusal) => Ok(ProbeResult::Shown),
+                Err(error) if is_unanswered(&error) => Ok(ProbeResult::NotYet(Some(error.to_string()))),
+                Err(error) => Err(error.into()),
+                Ok(_) => Ok(ProbeResult::NotYet(None)),
             }
-            tokio::time::sleep(timing.author_probe_pause).await;
+        };
+        match repeat(timing, timing.author_probe_pause, once).await? {
+            ProbeResult::NotYet(Some(why)) => Err(unanswered(&why)),
+            ProbeResult::NotYet(None) => Err(without_effect(timing.probe_limit)),
+            ProbeResult::Shown | ProbeResult::CannotTell(_) => Ok(()),
         }
     }
 }
