@@ -9,6 +9,7 @@ mod pressure;
 pub mod queue;
 pub mod registration;
 pub mod render;
+mod send;
 pub mod types;
 pub mod worker;
 

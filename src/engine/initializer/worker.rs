@@ -7,11 +7,12 @@
 use super::lane::Lane;
 use super::pressure::{Limit, Pressure};
 use super::queue::{Finish, Job, Queue};
+use super::send::Try;
 use super::{NAME, registration};
 use crate::api::code::Code;
 use crate::cluster::answer::Meaning;
-use crate::cluster::api::{Api, path};
-use crate::cluster::client::{CallError, call, chain, said};
+use crate::cluster::api::Api;
+use crate::cluster::client::CallError;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies;
@@ -23,7 +24,7 @@ use crate::engine::process::{Settings, Worker};
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Reason};
 use crate::survival::lock;
-use crate::timing::{CALL_LIMIT, CREATE_LIMIT};
+use crate::timing::CREATE_LIMIT;
 use crate::workload::{Kind, ObjectRef, Workload};
 use crate::workloads::Workloads;
 use crate::workloads::report::{self, Deliverer};
@@ -31,18 +32,12 @@ use crate::workloads::waiting::{News, Pending, Standing, Waiting};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use http::header::CONTENT_TYPE;
-use http::{Request, StatusCode};
-use http_body_util::BodyExt;
 use jiff::Timestamp;
 use json_patch::Patch;
 use kube::Resource;
 use kube::api::ListParams;
-use kube::client::Body;
-use kube::core::Status;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::error::Error as _;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -68,7 +63,7 @@ pub struct Completer {
     /// The largest number of PATCHes at the same time.
     workers: usize,
     /// The priority lane for our PATCHes, if the flags allow it.
-    lane: Option<Lane>,
+    pub(super) lane: Option<Lane>,
     /// Signals a new object in the queue.
     changed: Notify,
     queue: Mutex<Queue>,
@@ -308,7 +303,7 @@ async fn settle(run: &Run, large: &Semaphore, job: Job) -> Settled {
         Workload::new(&job.key.kind, job.object.value())
     } else {
         _turn = large.acquire().await.ok();
-        match fetch(run, &job.key).await {
+        match run.completer.fetch(&job.key).await {
             Ok(Some(object)) => Workload::new(&job.key.kind, object.value()),
             Ok(None) => return Settled::DONE,
             Err(error) => {
@@ -404,7 +399,7 @@ enum Written {
 async fn write(run: &Run, workload: &Workload, mut settlement: Settlement, job: &Job) -> Written {
     loop {
         let patch = patch(workload, &mut settlement);
-        let Err(refused) = send(run, workload, &patch, Try::Real).await else {
+        let Err(refused) = run.completer.send(workload, &patch, Try::Real).await else {
             run.operator().metrics.injection_took(NAME.as_str(), job.since.elapsed().as_secs_f64());
             report::all(&run.workloads, DELIVERER, workload, &settlement.decision);
             report::orphans(&run.workloads, DELIVERER, workload, settlement.orphans);
@@ -454,7 +449,7 @@ async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code
         for policy in &candidates {
             let alone = settlement.decision.alone(policy).plan(workload);
             let alone = completion(workload, settlement.ours, alone);
-            if let Err(refused) = send(run, workload, &alone, Try::Dry).await
+            if let Err(refused) = run.completer.send(workload, &alone, Try::Dry).await
                 && matches!(refused.code(), 403 | 422)
                 && !refused.is_not_applied()
             {
@@ -491,7 +486,7 @@ async fn assess(run: &Run, workload: &Workload, refused: &CallError, job: &Job) 
         }
         // 404: the server may not serve the kind yet. 409, 422 and, on old patch levels, 500: a test of the patch may have
         // failed. 0, 504 and others: the write may have happened. The object itself shows which.
-        status => match fetch(run, &job.key).await {
+        status => match run.completer.fetch(&job.key).await {
             Ok(None) => Assessment::Stale(None),
             Ok(Some(fresh)) if fresh.meta().resource_version.as_deref() != Some(workload.resource_version()) => {
                 Assessment::Stale(
@@ -514,94 +509,9 @@ async fn assess(run: &Run, workload: &Workload, refused: &CallError, job: &Job) 
     }
 }
 
-/// Whether a PATCH is real or a dry run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Try {
-    Real,
-    Dry,
-}
-
-fn away(why: &str) -> CallError {
-    CallError::Away(said(why))
-}
-
 /// The shortest delay before the next attempt: the server's `Retry-After`, but at most the time limit of a create.
 fn after(refused: &CallError) -> Duration {
     refused.retry_after().unwrap_or_default().min(CREATE_LIMIT)
-}
-
-async fn send(run: &Run, workload: &Workload, patch: &Patch, how: Try) -> Result<(), CallError> {
-    let resource = run.operator().resource(&workload.kind).ok_or_else(|| away("the kind is not served any more"))?;
-    let namespace = Some(workload.namespace()).filter(|namespace| !namespace.is_empty());
-    let path = path(&resource, namespace, Some(workload.name())).map_err(|error| away(&error.to_string()))?;
-    let dry = if how == Try::Dry { "dryRun=All" } else { "" };
-    let url = format!("{path}?{dry}");
-    let body = serde_json::to_vec(patch).expect("a patch is JSON");
-    let lane = run.completer.lane.as_ref().filter(|lane| how == Try::Real && lane.is_open(Instant::now()));
-    let Some(lane) = lane else { return exchange(run, &url, body, None).await };
-    match exchange(run, &url, body.clone(), Some(lane)).await {
-        Err(refused) if refused.is_impersonation_denied() => {
-            lane.close(Instant::now());
-            warn!(detail = refused.message(), "The priority lane is closed: apply config/rbac/priority-lane");
-            exchange(run, &url, body, None).await
-        }
-        answer => answer,
-    }
-}
-
-async fn exchange(run: &Run, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), CallError> {
-    // The answer is not used. Still, an answer with metadata alone costs servers with Initializers more: to check that an
-    // object is no list, they write all of it into an error (`meta.IsListType`).
-    let request = Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json");
-    let request = match lane {
-        Some(lane) => lane.put(request),
-        None => request,
-    };
-    let request = request.body(Body::from(patch)).map_err(|error| away(&error.to_string()))?;
-    match tokio::time::timeout(CALL_LIMIT, answer_to(run, request)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(away("no answer in time")),
-    }
-}
-
-async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), CallError> {
-    let answer = run.operator().client.send(request).await.map_err(|error| {
-        if is_unsent(&error) { CallError::Unconnected(said(&chain(&error))) } else { away(&chain(&error)) }
-    })?;
-    let status = answer.status();
-    let retry_after = answer
-        .headers()
-        .get("Retry-After")
-        .and_then(|value| value.to_str().ok()?.parse().ok())
-        .map(Duration::from_secs);
-    let mut body = answer.into_body();
-    if status.is_success() && status != StatusCode::NO_CONTENT {
-        // The object in the answer is not needed, so its bytes are not kept. An unread body would close the connection.
-        while let Some(frame) = body.frame().await {
-            frame.map_err(|error| away(&chain(&error)))?;
-        }
-        return Ok(());
-    }
-    let body = body.collect().await.map_err(|error| away(&chain(&error)))?.to_bytes();
-    let told = serde_json::from_slice(&body).unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), ""));
-    Err(CallError::answer(told, status.as_u16(), retry_after))
-}
-
-/// Whether there was no connection: the server is away, or no file descriptor is left.
-fn is_unsent(error: &kube::Error) -> bool {
-    let causes = std::iter::successors(error.source(), |error| (*error).source());
-    causes.filter_map(|error| error.downcast_ref()).any(hyper_util::client::legacy::Error::is_connect)
-}
-
-async fn fetch(run: &Run, ObjectRef { kind, namespace, name }: &ObjectRef) -> Result<Option<Object>, CallError> {
-    let resource =
-        run.operator().resource(kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
-    let api = Api::<Object>::namespaced_with(run.operator().client.clone(), namespace, &resource);
-    match call(api.get(name)).await {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if error.is_of_missing_object() => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// Reports two problems in the ledger. The server may soon reject writes: this must be early, because a status is a write. Or
@@ -659,8 +569,10 @@ mod tests {
     use crate::cluster::servers::Servers;
     use crate::policy::Site;
     use crate::timing::Timing;
-    use http::Response;
+    use http::{Request, Response};
     use kube::Client;
+    use kube::client::Body;
+    use kube::core::Status;
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tower::{BoxError, service_fn};
