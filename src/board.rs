@@ -33,7 +33,7 @@ pub enum InForce {
 impl InForce {
     /// What is in force once `policy` is.
     pub fn by(policy: &Policy) -> Self {
-        Self::Spec { uid: policy.uid.clone(), spec_hash: policy.spec_hash.clone() }
+        Self::Spec { uid: policy.meta.uid.clone(), spec_hash: policy.spec_hash.clone() }
     }
 }
 

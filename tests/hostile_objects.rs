@@ -101,7 +101,7 @@ impl Scene {
 
     fn victim(&self) -> Victim<'_> {
         // Objects of that namespace have the earlier content.
-        let hash = &self.envoy.at_place("hostile", &Place::default()).template.hash;
+        let hash = self.envoy.at_place("hostile", &Place::default()).template_hash();
         Victim { name: "envoy", hash, container: "envoy", volume: "v" }
     }
 }
@@ -227,7 +227,7 @@ impl<'a> Leader<'a> {
 
 fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Policies) -> Look {
     let policy = policies.get(policy).unwrap();
-    let earlier = policy.earlier().and_then(|earlier| earlier.revision.as_deref()).zip(policy.extent());
+    let earlier = policy.earlier().and_then(|earlier| earlier.revision()).zip(policy.extent());
     let now = Timestamp::now();
     let facts = Facts {
         policy: &policy.name,
@@ -238,7 +238,7 @@ fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Polici
         beside: &std::collections::HashMap::new(),
         busy: &std::collections::BTreeMap::new(),
         kinds: &policy.kinds,
-        update: policy.revision.as_deref().unwrap(),
+        update: policy.revision().unwrap(),
         published: Published { is_in_force: true, earlier },
         created: now,
         restarted: None,

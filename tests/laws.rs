@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sidecar_policy::api::pod_security::Standard;
 use sidecar_policy::api::v1alpha1::{self, EnvPlace, Place, Position, RawObject};
+use sidecar_policy::content::Content;
 use sidecar_policy::decision::{Decision, Outcome};
 use sidecar_policy::inject::{self, Conflict, Presence, Template, marker};
 use sidecar_policy::policy::{Policies, Policy, Site};
@@ -238,9 +239,9 @@ fn policies(workload: &Workload, templates: &[Template]) -> Policies {
     Policies::new(templates.iter().map(|template| {
         let spec = json!({ "targets": [target], "template": { "volumes": [{ "name": "v", "emptyDir": {} }] } });
         let object = json!({ "metadata": { "name": template.policy }, "spec": spec });
-        let mut policy = Policy::parse(&object, &site()).unwrap();
-        policy.template = template.clone();
-        Arc::new(policy)
+        let policy = Policy::parse(&object, &site()).unwrap();
+        let (template, position) = (template.spec.clone(), Some(template.position));
+        Arc::new(policy.with_content(&Content { template, position, ..Content::default() }))
     }))
 }
 

@@ -502,7 +502,7 @@ fn every_sample_is_a_valid_policy_that_says_how_to_apply_it() {
 #[test]
 fn every_sidecar_has_a_tagged_image_requests_and_limits() {
     for policy in samples().iter().flat_map(|path| policies(path)) {
-        for container in &policy.template.spec.containers {
+        for container in &policy.as_written().spec.containers {
             let (_, tag) = container["image"].as_str().unwrap().rsplit_once(':').unwrap();
             assert!(!tag.is_empty() && tag != "latest", "{}: {}", policy.name, container["image"]);
             for side in ["requests", "limits"] {
@@ -559,7 +559,7 @@ fn every_config_map_that_a_sample_mounts_is_in_it() {
             of_kind(&documents, "ConfigMap").iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
         for policy in policies(&path) {
             for name in
-                policy.template.spec.volumes.iter().filter_map(|volume| volume.get("configMap")?["name"].as_str())
+                policy.as_written().spec.volumes.iter().filter_map(|volume| volume.get("configMap")?["name"].as_str())
             {
                 assert!(shipped.contains(name), "{}: no ConfigMap `{name}`", path.display());
             }
@@ -575,7 +575,7 @@ fn containers(policy: &str, workload_name: &str, namespace: &str) -> Vec<String>
     let (policy, mut workload) = (sample(policy), workload(workload_name));
     workload.body["metadata"]["namespace"] = json!(namespace);
     if decide(&policy, &workload, &site()) == Verdict::Inject {
-        let patch = inject::plan(&workload, &[&policy.template], &[&policy.template], Standard::NEWEST).unwrap();
+        let patch = inject::plan(&workload, &[policy.as_written()], &[policy.as_written()], Standard::NEWEST).unwrap();
         json_patch::patch(&mut workload.body, &patch).unwrap();
     }
     let containers = workload.body.pointer(&format!("{}/spec/containers", workload.pod_pointer())).unwrap();

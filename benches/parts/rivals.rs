@@ -43,7 +43,7 @@ pub(super) fn parsed(policy: &Value) -> Result<Policy> {
 
 /// The operator's patch of `workload` by `policy`.
 pub(super) fn planned(policy: &Policy, workload: &Workload) -> Result<Patch> {
-    let template = [&policy.template];
+    let template = [policy.as_written()];
     inject::plan(workload, &template, &template, Standard::NEWEST).map_err(|conflict| anyhow!(conflict.message))
 }
 

@@ -464,7 +464,7 @@ pub(super) fn plan(decision: &mut Decision, workload: &Workload, placed: &Worklo
 /// The template hash in `workload`, if it is from another version of `policy`.
 pub(super) fn other_version(policy: &Policy, workload: &Workload) -> Option<String> {
     let marker = policy.marker(workload)?;
-    (marker.hash != policy.template.hash).then_some(marker.hash)
+    (marker.hash != policy.template_hash()).then_some(marker.hash)
 }
 
 /// The name of `workload` for output: `Deployment shop/web`.

@@ -239,7 +239,9 @@ fn parse(
     let fresh = read(&value).map(Arc::new).map_err(Arc::new);
     let parsed = match (fresh, kept.map(|kept| &kept.stored.parsed)) {
         (Ok(fresh), Some(Ok(old)))
-            if old.uid == fresh.uid && old.generation == fresh.generation && old.spec_hash == fresh.spec_hash =>
+            if old.meta.uid == fresh.meta.uid
+                && old.meta.generation == fresh.meta.generation
+                && old.spec_hash == fresh.spec_hash =>
         {
             Ok(old.clone())
         }
@@ -380,8 +382,9 @@ impl Known {
         let (splits, published) = (&mut self.splits, &self.published);
         let stored = self.stored.known().iter().map(|(name, Measured { stored, .. })| {
             let split = |policy: Arc<Policy>| {
-                let kept =
-                    published.get(name).filter(|kept| kept.uid == policy.uid && !are_known && splits.decide(&policy));
+                let kept = published
+                    .get(name)
+                    .filter(|kept| kept.meta.uid == policy.meta.uid && !are_known && splits.decide(&policy));
                 if let Some(kept) = kept {
                     return kept.clone();
                 }
@@ -392,7 +395,7 @@ impl Known {
             (
                 name.clone(),
                 Stored {
-                    generation: parsed.as_ref().map_or(stored.generation, |policy| policy.generation),
+                    generation: parsed.as_ref().map_or(stored.generation, |policy| policy.meta.generation),
                     parsed,
                     ..stored.clone()
                 },

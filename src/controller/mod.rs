@@ -275,7 +275,7 @@ impl Controller {
         self.tasks.spawn(async move {
             let _room = room.acquire_owned().await;
             let namespace = &operator.site().operator_namespace;
-            let tried = trial::template(&operator.client, &key.2, &resource, namespace, &policy.template).await;
+            let tried = trial::template(&operator.client, &key.2, &resource, namespace, policy.as_written()).await;
             Finished::Tried(key, Trial::of(tried, Instant::now(), &operator.timing.controller))
         });
     }

@@ -307,7 +307,7 @@ impl Controller {
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
         let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
-        let revision = policy.and_then(|policy| policy.revision.as_deref());
+        let revision = policy.and_then(|policy| policy.revision());
         let rollout = self.settings.board.rollout(name).unwrap_or_default().now(revision);
         let (updated, ready) = (rollout.updated as i64, rollout.ready as i64);
         let rolls = rollout.progress.is_some();
@@ -324,7 +324,7 @@ impl Controller {
             observed_spec_hash: policy.map(|policy| policy.spec_hash.clone()),
             engine: (!engines.is_empty()).then(|| engines.join(",")),
             initializer_name: policy.filter(|_| !is_elsewhere).map(|policy| policy.initializer_name.clone()),
-            template_hash: policy.map(|policy| policy.template.hash.clone()),
+            template_hash: policy.map(|policy| policy.template_hash().to_owned()),
             matched: counts.matched,
             injected: counts.injected,
             outdated: counts.outdated,

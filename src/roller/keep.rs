@@ -60,7 +60,7 @@ impl Keeper {
         let Some(Begin { number, record }) = Begin::of(policy, known, commands, Timestamp::now()) else {
             return Ok(None);
         };
-        let hash = policy.revision.as_deref().unwrap_or_default();
+        let hash = policy.revision().unwrap_or_default();
         if let Some(stored) = known.iter().find(|stored| stored.revision.hash == hash) {
             let patch = json!({ "revision": number, "metadata": { "annotations": record.annotations() } });
             return self.patch(stored, patch).await;
@@ -188,7 +188,7 @@ fn object(policy: &Policy, content: &Content, name: &str, number: i64, record: &
             "labels": { MANAGED_BY: MANAGER, POLICY_LABEL: policy.name },
             "annotations": annotations,
             "ownerReferences": [{
-                "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.uid,
+                "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.meta.uid,
             }],
         },
         "data": content,

@@ -193,7 +193,7 @@ impl Roller<'_> {
         snapshot: &Snapshot,
         (evictions, busy): (usize, &Busy),
     ) -> Option<Task> {
-        let (hash, stored) = (policy.revision.as_deref()?, snapshot.stored.get(&policy.name)?);
+        let (hash, stored) = (policy.revision()?, snapshot.stored.get(&policy.name)?);
         let facts = policy::Around {
             workloads: self.workloads,
             owners: self.owners_for(policy),
@@ -320,7 +320,7 @@ impl Roller<'_> {
             }
             warn!(code = %Foreign::CODE, policy = foreign.policy, name = foreign.name, why = foreign.why, "A stored revision is ignored");
             let message = format!("ControllerRevision `{}` is ignored: {}", foreign.name, foreign.why);
-            let subject = Subject::policy(&policy.name, &policy.uid);
+            let subject = Subject::policy(&policy.name, &policy.meta.uid);
             self.workloads.recorder.tell(subject, EventReason::RevisionIgnored, Foreign::CODE, &message);
         }
     }

@@ -140,9 +140,9 @@ impl Rolled {
             let shown = revisions.iter().find(|stored| stored.name == *name);
             shown.is_some_and(|shown| shown.version == written.stored.version)
         });
-        let hash = policy.revision.as_deref()?;
+        let hash = policy.revision()?;
         // A list of policies may be older than the revisions: a begin would undo that of a later edit.
-        if revisions.last().is_some_and(|last| last.record.progress.generation > policy.generation) {
+        if revisions.last().is_some_and(|last| last.record.progress.generation > policy.meta.generation) {
             return None;
         }
         let is_begun = |last: &&Stored| last.revision.hash == hash && !last.record.progress.is_replaced;
@@ -151,7 +151,7 @@ impl Rolled {
         };
         let from = last.record.reached.as_ref().map(|reached| reached.from.as_str());
         let is_there = |hash: &str| stored::with_hash(revisions, hash).is_some();
-        let earlier = policy.earlier().filter(|earlier| earlier.revision.as_deref() == from);
+        let earlier = policy.earlier().filter(|earlier| earlier.revision() == from);
         if let Some(earlier) = earlier.filter(|_| from.is_some_and(|from| !is_there(from))) {
             let number = last.revision.number.saturating_sub(1).max(1);
             return Content::of(&earlier.spec).map(|content| Task::Restore(Box::new(content), number));
@@ -181,7 +181,7 @@ impl Rolled {
         around: &Around<'_>,
     ) -> Option<Task> {
         let settings = policy.spec.rolling_update()?;
-        let hash = policy.revision.as_deref()?;
+        let hash = policy.revision()?;
         let operator = &around.workloads.operator;
         let (workloads, site) = (around.workloads, operator.site());
         let last = revisions.last().filter(|last| last.revision.hash == hash);
@@ -197,7 +197,7 @@ impl Rolled {
             }
             known.entry(key).or_insert_with(|| stored::rejection(policy, &stored.revision, &site)).clone()
         };
-        let earlier = policy.earlier().and_then(|earlier| earlier.revision.as_deref()).zip(policy.extent());
+        let earlier = policy.earlier().and_then(|earlier| earlier.revision()).zip(policy.extent());
         let halted_before = was_halted(at, hash).then(|| halted_before(at));
         let asked = Asked {
             restarted: None,
@@ -211,7 +211,7 @@ impl Rolled {
             let members = workloads.basis(at).and_then(|basis| fleet.members(&policy.name, basis, served));
             let beside = owners.as_ref().map(|owners| fleet.beside(&policy.name, owners)).unwrap_or_default();
             let stuck = |object: &ObjectRef| {
-                workloads.starts(|starts| starts.stuck_in(object, &policy.name, &policy.template.hash))
+                workloads.starts(|starts| starts.stuck_in(object, &policy.name, policy.template_hash()))
             };
             let way = |object: &ObjectRef, member: &Member| {
                 let from = match &member.carries {

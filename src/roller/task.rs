@@ -144,7 +144,7 @@ impl Task {
 
 /// Tells users.
 fn tell(workloads: &Workloads, policy: &Policy, news: Told) {
-    let subject = Subject::policy(&policy.name, &policy.uid);
+    let subject = Subject::policy(&policy.name, &policy.meta.uid);
     match news {
         Told::Halted(message) => {
             warn!(policy = policy.name, message, "The rollout is halted");

@@ -4,10 +4,9 @@
 //! Deployments take less than a megabyte.
 
 use crate::cluster::object::Object;
-use crate::decision::is_deliverable;
-use crate::inject::{self, Presence};
+use crate::inject::Presence;
 use crate::policy::checks::{self, Common};
-use crate::policy::{Policies, Policy, Site, Verdict, decide_with};
+use crate::policy::{Policies, Policy, Site, Verdict, decide_with, deliver};
 use crate::ranking::{self, Standing};
 use crate::workload::{Kind, Workload};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -352,7 +351,7 @@ impl Pairs {
         let stays = |(a, b): &&(String, String)| compared.contains_key(a) && compared.contains_key(b);
         let mut renewed = Self { pairs: self.pairs.iter().filter(stays).cloned().collect(), compared };
         for policy in new {
-            let collides = |other: &&&Arc<Policy>| !inject::collisions(&[&policy.template, &other.template]).is_empty();
+            let collides = |other: &&&Arc<Policy>| policy.collides_with(other);
             for other in old.iter().filter(collides) {
                 renewed.pairs.insert((policy.name.clone(), other.name.clone()));
                 renewed.pairs.insert((other.name.clone(), policy.name.clone()));
@@ -384,7 +383,7 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
     // Containers of policies that match are not the user's own, as in a decision.
     let is_beside = |(policy, verdict): &&(&Arc<Policy>, Verdict)| match verdict {
         _ if !policy.is_enforced() => false,
-        Verdict::Inject => is_deliverable(policy, &policy.view(workload), site),
+        Verdict::Inject => deliver(policy, &policy.view(workload), site.native_sidecars).is_ok(),
         Verdict::Skip(reason) => reason.row == INJECTED,
         Verdict::Error(_) => false,
     };
@@ -491,7 +490,7 @@ mod tests {
         let variable = serde_json::json!({ "env": [{ "name": "A", "value": "1" }], "appContainers": ["*"] });
         let adds = policy("adds", serde_json::json!({ "template": variable }));
         let added = "/spec/template/spec/containers/log/env/A";
-        let marker = format!(r#"{{"v":1,"hash":"{}","added":["{added}"]}}"#, adds.template.hash);
+        let marker = format!(r#"{{"v":1,"hash":"{}","added":["{added}"]}}"#, adds.template_hash());
         let workload = Workload::new(
             kind(),
             serde_json::json!({

@@ -27,7 +27,7 @@ pub fn takes_part(workload: &Workload) -> bool {
 pub fn member(workload: &Workload, object: &Object, policy: &Arc<Policy>, site: &Site) -> Member {
     let own = policy.at(workload);
     let carries = refit::carries(workload, own, site);
-    let member = seen(workload, object, &policy.name, own.revision.clone().unwrap_or_default(), carries);
+    let member = seen(workload, object, &policy.name, own.shared_revision(), carries);
     Member { place: Place::of(workload, policy), ..member }
 }
 

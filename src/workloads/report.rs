@@ -123,7 +123,7 @@ fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: Fate, sub
                 _ => EventReason::SidecarInjectionFailed,
             };
             let place = format!("{} `{}/{}`: {message}", workload.kind_name(), workload.namespace(), workload.name());
-            workloads.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);
+            workloads.recorder.tell(Subject::policy(&policy.name, &policy.meta.uid), event, code, &place);
             let failure = Failure {
                 kind: workload.kind_name().into(),
                 namespace: workload.namespace().into(),

@@ -82,7 +82,7 @@ pub fn container(pointer: &str) -> Option<String> {
 fn shown<'a>(policy: &Policy, name: &'a str) -> &'a str {
     let has =
         |(_, container): (_, &serde_json::Map<String, Value>)| container.get("name").is_some_and(|own| own == name);
-    if policy.template.spec.all_containers().any(has) { name } else { "(of another template)" }
+    if policy.as_written().spec.all_containers().any(has) { name } else { "(of another template)" }
 }
 
 /// The label selector of the pods of `workload`, if not all of them are ready.
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_rollout_counts_only_pods_with_the_latest_content() {
         let own = ["/spec/template/spec/containers/proxy"];
-        let latest = policies().get("envoy").unwrap().template.hash.clone();
+        let latest = policies().get("envoy").unwrap().template_hash().to_owned();
         let mut starts = Starts::default();
         let before = pod(&own, &json!([waiting("proxy", "ErrImagePull")]));
         let see = |starts: &mut Starts, pod: &Workload| starts.seen_pod(&object("web"), stuck(&policies(), pod));

@@ -113,7 +113,7 @@ async fn on(version: Version, engine: &str) -> Result<()> {
     let site = sidecar_policy::policy::Site::new("scpol-system", [], []);
     let object = json!({ "metadata": { "name": "envoy" }, "spec": victim("envoy:1", engine) });
     let parsed = sidecar_policy::policy::Policy::parse(&object, &site);
-    let hash = parsed.map_err(|faults| anyhow::anyhow!("{faults:?}"))?.template.hash.clone();
+    let hash = parsed.map_err(|faults| anyhow::anyhow!("{faults:?}"))?.template_hash().to_owned();
     let forged = Victim { name: "envoy", hash: &hash, container: "envoy", volume: "v" };
     let objects: Vec<Hostile> = (0..COUNT).map(|seed| generator::written(seed, &forged)).collect();
 

@@ -36,6 +36,11 @@ impl Content {
         let position = self.position.filter(|position| *position != Position::default());
         inject::hash(&Self { position, ..self.clone() })
     }
+
+    /// What it injects, as that of the policy `name`.
+    pub(crate) fn template_of(&self, name: &str) -> inject::Template {
+        inject::Template::new(name, &self.template, self.position.unwrap_or_default())
+    }
 }
 
 /// One content of a policy.
@@ -54,8 +59,7 @@ pub struct Revision {
 impl Revision {
     /// The revision `number` of `policy`.
     pub fn new(policy: &str, number: i64, content: Content) -> Self {
-        let template = inject::Template::new(policy, &content.template, content.position.unwrap_or_default());
-        Self { hash: content.hash(), number, content, template }
+        Self { hash: content.hash(), number, template: content.template_of(policy), content }
     }
 }
 

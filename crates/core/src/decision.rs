@@ -7,10 +7,10 @@
 
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
-use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
+use crate::api::v1alpha1::Mode;
 use crate::inject::{self, Conflict, Loss, Presence, Template};
 use crate::policy::checks::{self, Common};
-use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, dialect, scope};
+use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, deliver, dialect, scope};
 use crate::ranking::{self, Standing};
 use crate::workload::Workload;
 use admission_cel::{Budget, Dialect};
@@ -281,7 +281,7 @@ impl Decision {
     /// Records the verdict of `policy`, which has a template, about `workload`.
     fn note(&mut self, policy: &Arc<Policy>, verdict: Verdict, workload: &Workload) {
         match verdict {
-            Verdict::Inject => match delivery(policy, workload, self.native_sidecars) {
+            Verdict::Inject => match deliver(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
                 Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, workload, reason),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
@@ -297,7 +297,6 @@ impl Decision {
         self.matching = self.inject.clone();
         let matching = self.matching.clone();
         let templates = templates(&matching, workload, self.native_sidecars);
-        let templates = references(&templates);
         // First, because there is nearly always no conflict, and then the work is done.
         if let Ok(patch) = inject::plan(workload, &templates, &templates, self.standard()) {
             self.planned = Some(patch);
@@ -436,8 +435,7 @@ impl Decision {
         let matching = templates(&matching, workload, native_sidecars);
         let plan = if self.update.is_some() { inject::restore } else { inject::plan };
         let plan = |policies: &[Arc<Policy>]| {
-            let templates = templates(policies, workload, native_sidecars);
-            plan(workload, &references(&templates), &references(&matching), standard)
+            plan(workload, &templates(policies, workload, native_sidecars), &matching, standard)
         };
         if let Ok(patch) = plan(&self.inject) {
             return patch;
@@ -459,7 +457,6 @@ impl Decision {
     fn leave_out_excess(&mut self, workload: &Workload) {
         let all = self.inject.clone();
         let templates = templates(&all, workload, self.native_sidecars);
-        let templates = references(&templates);
         let mut pairs: BTreeMap<usize, Vec<(usize, Conflict)>> = BTreeMap::new();
         for (first, second, conflict) in inject::collisions_in(workload, &templates) {
             pairs.entry(second).or_default().push((first, conflict));
@@ -580,13 +577,10 @@ fn judge_update(
     }
 }
 
-/// The templates of `policies` as they are delivered to `workload`.
-fn templates<'a>(policies: &'a [Arc<Policy>], workload: &Workload, native_sidecars: bool) -> Vec<Cow<'a, Template>> {
-    policies.iter().filter_map(|policy| delivery(policy, workload, native_sidecars).ok()).collect()
-}
-
-fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {
-    templates.iter().map(AsRef::as_ref).collect()
+/// What of `policies` is delivered to `workload`.
+fn templates<'a>(policies: &'a [Arc<Policy>], workload: &Workload, native_sidecars: bool) -> Vec<&'a Template> {
+    let delivered = policies.iter().filter_map(|policy| deliver(policy, workload, native_sidecars).ok());
+    delivered.map(|delivered| delivered.template()).collect()
 }
 
 /// The effect that `policy` would have on `workload` if it were in effect; none if there is none.
@@ -608,51 +602,3 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
 
 /// The row of the validations. It follows the rows that decide on injection.
 pub const JUDGED: u8 = 9;
-
-/// Whether the template of `policy` can be delivered to `workload`.
-pub fn is_deliverable(policy: &Policy, workload: &Workload, site: &Site) -> bool {
-    delivery(policy, workload, site.native_sidecars).is_ok()
-}
-
-/// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself
-/// from ending. `native_sidecars`: whether the server has native sidecars.
-///
-/// # Errors
-/// The reason if it cannot be delivered.
-pub(crate) fn delivery<'a>(
-    policy: &'a Policy,
-    workload: &Workload,
-    native_sidecars: bool,
-) -> Result<Cow<'a, Template>, Reason> {
-    let template = &policy.template;
-    if let Some(refused) = policy.refused(native_sidecars).find(|refused| refused.is_in(workload)) {
-        return Err(refused.reason());
-    }
-    let is_wanted = match policy.spec.native_sidecars {
-        NativeSidecars::Never => false,
-        NativeSidecars::Always => true,
-        NativeSidecars::ForJobs => workload.ends(),
-    };
-    if !is_wanted || template.spec.containers.is_empty() {
-        return Ok(Cow::Borrowed(template));
-    }
-    let missing = |code, detail: &str| Err(Reason { row: 8, code, detail: detail.to_owned() });
-    match (native_sidecars, policy.spec.native_sidecars, policy.spec.jobs) {
-        (true, ..) => Ok(Cow::Owned(template.with_native_sidecars())),
-        (false, NativeSidecars::Always, _) => {
-            missing(Code::NativeSidecarsUnavailable, "`spec.nativeSidecars: Always` needs Kubernetes 1.29 or later")
-        }
-        (false, _, Jobs::Inject) => Ok(Cow::Borrowed(template)),
-        // `Refuse` has been decided before.
-        (false, _, Jobs::Skip | Jobs::Refuse) => missing(
-            Code::JobSkipped,
-            "the pod ends by itself, which a plain sidecar would prevent; native sidecars need Kubernetes 1.29 or later",
-        ),
-    }
-}
-
-impl From<Conflict> for Reason {
-    fn from(conflict: Conflict) -> Self {
-        Reason { row: 8, code: conflict.code, detail: conflict.message }
-    }
-}

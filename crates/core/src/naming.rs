@@ -52,8 +52,8 @@ pub fn policy_of(name: &str) -> Option<&str> {
 
 /// The metadata of the registration `name` of `policies`. Its owner references delete it together with the last policy.
 pub fn metadata(name: &str, policies: &[&Policy]) -> Value {
-    let stored = policies.iter().filter(|policy| !policy.uid.is_empty());
-    let owner = |policy: &&Policy| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.uid });
+    let stored = policies.iter().filter(|policy| !policy.meta.uid.is_empty());
+    let owner = |policy: &&Policy| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.meta.uid });
     let mut owners: Vec<Value> = stored.map(owner).collect();
     // The halves of a split policy stand side by side.
     owners.dedup();

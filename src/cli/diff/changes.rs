@@ -153,8 +153,8 @@ fn rows(old: &End, new: &End, workload: &Workload) -> Vec<Row> {
     for policy in &new.decision.inject {
         match old.policy(&policy.name) {
             None => rows.push(row(Change::Gains, &policy.name, format!("was: {}", old.why_not(&policy.name)))),
-            Some(before) if before.template.hash != policy.template.hash => {
-                let message = format!("template {}, was {}", policy.template.hash, before.template.hash);
+            Some(before) if before.template_hash() != policy.template_hash() => {
+                let message = format!("template {}, was {}", policy.template_hash(), before.template_hash());
                 rows.push(row(Change::Changes, &policy.name, message));
             }
             Some(before) if old.alone(before, workload) != new.alone(policy, workload) => {

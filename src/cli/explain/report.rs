@@ -330,7 +330,7 @@ impl Answer {
             }
             _ => format!("adds {}", adds.join(", ")),
         };
-        let template = serde_json::to_value(&policy.template.spec).expect("a template is JSON");
+        let template = serde_json::to_value(&policy.as_written().spec).expect("a template is JSON");
         Self {
             policy: policy.name.clone(),
             result: if is_late { Finding::Missed } else { Finding::Injects },
@@ -342,7 +342,7 @@ impl Answer {
             adds,
             needs: needs(&template),
             idle: None,
-            ports: shared_ports(&policy.template.spec, injected)
+            ports: shared_ports(&policy.as_written().spec, injected)
                 .into_iter()
                 .map(|(_, field, message)| format!("{field} {message}"))
                 .chain(late_references(policy, injected))
@@ -417,6 +417,6 @@ impl Answer {
 /// The first words of a message if the workload has the content of another version of `policy`.
 fn earlier(policy: &Policy, workload: &Workload) -> String {
     other_version(policy, workload).map_or(String::new(), |hash| {
-        format!("has the template {hash} of another version (now {}); ", policy.template.hash)
+        format!("has the template {hash} of another version (now {}); ", policy.template_hash())
     })
 }

@@ -248,7 +248,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         restarted,
         carriers: &carriers,
     };
-    let stored = known.policies.get(&policy.name).and_then(|stored| stored.revision.as_deref());
+    let stored = known.policies.get(&policy.name).and_then(|stored| stored.revision());
     let hold = steps_hold(&policy, &revisions, stored);
     let turns = if hold { Turns::of(&policy, &site, &namespaces) } else { Turns::default() };
     let (mut lines, mut sums) = (Vec::new(), Sums::default());
@@ -345,13 +345,14 @@ async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, Strin
 
 /// Whether the rollout of the content of `policy` goes in its steps. `stored` is the hash of the content of the stored policy.
 fn steps_hold(policy: &Policy, revisions: &Revisions, stored: Option<&str>) -> bool {
-    let last = revisions.0.last().filter(|last| {
-        policy.revision.as_deref() == Some(last.revision.hash.as_str()) && !last.record.progress.is_replaced
-    });
+    let last = revisions
+        .0
+        .last()
+        .filter(|last| policy.revision() == Some(last.revision.hash.as_str()) && !last.record.progress.is_replaced);
     match last {
         Some(last) => last.record.reached.is_some(),
         // The operator stores that content as soon as it may store some.
-        None if revisions.0.is_empty() && stored.is_some() && stored != policy.revision.as_deref() => true,
+        None if revisions.0.is_empty() && stored.is_some() && stored != policy.revision() => true,
         None => Begin::of(policy, &revisions.0, Commands::default(), Timestamp::now())
             .is_some_and(|begin| begin.record.reached.is_some()),
     }
@@ -452,7 +453,7 @@ fn why_not(policy: &Policy, revisions: &Revisions) -> Option<String> {
         return Some("Nothing of this happens while the policy is suspended or only audits.".to_owned());
     }
     let resume = format!("scpol rollout resume {}", policy.name);
-    let last = revisions.0.last().filter(|last| policy.revision.as_deref() == Some(last.revision.hash.as_str()));
+    let last = revisions.0.last().filter(|last| policy.revision() == Some(last.revision.hash.as_str()));
     if let Some(halted) = last.and_then(|last| last.record.progress.halted.as_ref()) {
         return Some(format!(
             "Nothing of this happens until `{resume}`, because the rollout is halted: {}",

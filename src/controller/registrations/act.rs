@@ -369,7 +369,7 @@ async fn is_any_stored(client: kube::Client, policies: &[Arc<Policy>]) -> bool {
     let api = Api::<Object>::all_with(client, &policies::resource());
     for policy in policies {
         let by_name = ListParams::default().fields(&format!("metadata.name={}", policy.name));
-        let is_same = |stored: &Object| stored.uid().as_deref() == Some(policy.uid.as_str());
+        let is_same = |stored: &Object| stored.uid().as_deref() == Some(policy.meta.uid.as_str());
         let is_stored = match call(api.list(&by_name)).await {
             Ok(stored) => stored.items.iter().any(is_same),
             // Their definition is deleted, and so are they.

@@ -173,8 +173,9 @@ impl Registrations {
     /// The form of the policy from before an edit, if that form is in force.
     pub(super) fn before_edit(&self, policy: &Policy) -> Option<Arc<Policy>> {
         let live = self.of_kinds().filter_map(|(_, state)| state.live());
-        let mut others =
-            live.flat_map(|live| live.policies()).filter(|other| other.name == policy.name && other.uid == policy.uid);
+        let mut others = live
+            .flat_map(|live| live.policies())
+            .filter(|other| other.name == policy.name && other.meta.uid == policy.meta.uid);
         others.find(|other| other.spec_hash != policy.spec_hash).cloned()
     }
 

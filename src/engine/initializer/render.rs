@@ -34,7 +34,7 @@ fn owner(policy: &Policy) -> OwnerReference {
         api_version: "scpol.dev/v1alpha1".into(),
         kind: "SidecarPolicy".into(),
         name: policy.name.clone(),
-        uid: policy.uid.clone(),
+        uid: policy.meta.uid.clone(),
         controller: Some(true),
         block_owner_deletion: None,
     }

@@ -104,7 +104,7 @@ impl Completer {
         let parse = |object: Object| {
             let fresh = Policy::parse(&object.value(), &site).ok().map(Arc::new);
             valid.extend(fresh.map(|fresh| match known.get(&fresh.name) {
-                Some(known) if known.uid == fresh.uid && known.initializer_name == fresh.initializer_name => {
+                Some(known) if known.meta.uid == fresh.meta.uid && known.initializer_name == fresh.initializer_name => {
                     known.clone()
                 }
                 _ => fresh,

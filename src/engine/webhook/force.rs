@@ -167,7 +167,7 @@ mod tests {
             (
                 policy.name.clone(),
                 Stored {
-                    uid: policy.uid.clone(),
+                    uid: policy.meta.uid.clone(),
                     generation: 1,
                     edition: 0,
                     status: Arc::default(),

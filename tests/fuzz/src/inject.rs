@@ -70,7 +70,7 @@ fn holds(workload: &Workload, policies: &Policies, site: &Site) {
     assert!(is_kept(&workload.body, &after.body, &markers), "{} has become {}", workload.body, after.body);
     for policy in &injected {
         let marker = marker::read(&after, &policy.name).expect("whoever is injected has a marker");
-        assert_eq!(marker.hash, policy.template.hash);
+        assert_eq!(marker.hash, policy.template_hash());
     }
     // Another policy may match only now.
     let mut again = Decision::of(policies, &after, site).inject;

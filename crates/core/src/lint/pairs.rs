@@ -104,9 +104,9 @@ fn paths(one: &Policy, two: &Policy, place: &str) -> Vec<Note> {
 
 /// The pieces of `two` that `one` adds differently.
 fn collisions(one: &Arc<Policy>, two: &Arc<Policy>, place: &str) -> Vec<Note> {
-    let collides = |other: &Template| inject::collisions(&[&one.template, other]).into_iter().next();
+    let collides = |other: &Template| inject::collisions(&[one.as_written(), other]).into_iter().next();
     // First, because most pairs do not conflict, and pieces are costly.
-    if collides(&two.template).is_none() {
+    if collides(two.as_written()).is_none() {
         return Vec::new();
     }
     let (code, end) = consequence(one, two);
@@ -131,7 +131,7 @@ pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
         ("envFrom", |template| &mut template.env_from),
         ("volumeMounts", |template| &mut template.volume_mounts),
     ];
-    let whole = &policy.template;
+    let whole = policy.as_written();
     let piece = |spec: &v1alpha1::Template| Template::new(&whole.policy, spec, whole.position);
     let bare = v1alpha1::Template {
         app_containers: whole.spec.app_containers.clone(),
@@ -165,11 +165,11 @@ pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
 
 /// Ports in containers of both. Containers with the same name are skipped, because they are equal or collide.
 fn shared_ports(one: &Policy, two: &Policy) -> Vec<Note> {
-    let theirs = named_ports(&one.template.spec);
+    let theirs = named_ports(&one.as_written().spec);
     let note = |own: Named| {
         let is_it = |other: &&Named| other.port == own.port && other.container != own.container;
         let other = theirs.iter().find(is_it)?;
         Some(own.shared_with(&format!("container `{}` of policy `{}`", other.container, one.name)))
     };
-    named_ports(&two.template.spec).into_iter().filter_map(note).collect()
+    named_ports(&two.as_written().spec).into_iter().filter_map(note).collect()
 }

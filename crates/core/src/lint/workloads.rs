@@ -45,7 +45,7 @@ pub fn against(
     };
     let injected = workload.with_body(workload.patched(&patch));
     let ports = decision.inject.iter().flat_map(|policy| {
-        let notes = shared_ports(&policy.template.spec, &injected).into_iter();
+        let notes = shared_ports(&policy.as_written().spec, &injected).into_iter();
         let subject = subject_of(&policy.name);
         let ports = notes.map(move |(code, field, message)| Note::new(code, field, format!("{message} in {title}")));
         let late = late_references(policy, &injected).into_iter();
@@ -77,7 +77,7 @@ pub fn against(
 
 /// The field of the template with the obstacle, as exactly as it is known.
 fn field(left: &Left, workload: &Workload) -> String {
-    let whole = &left.policy.template;
+    let whole = left.policy.as_written();
     let collides = |piece: &inject::Template| {
         inject::check(&left.policy.view(workload), piece, &[whole], Standard::NEWEST)
             .is_err_and(|conflict| conflict.code == Code::NameConflict)

@@ -2,13 +2,16 @@
 
 use super::{Policy, Reason, Site, Verdict};
 use crate::api::code::Code;
-use crate::api::v1alpha1::{AnnotationSelector, HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
+use crate::api::v1alpha1::{
+    AnnotationSelector, HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, SidecarPolicySpec,
+};
 use crate::api::{INJECT_KEY, similar};
 use crate::inject::marker;
 use crate::workload::Workload;
 use admission_cel::{Budget, Variables};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use wildmatch::WildMatch;
 
 /// A row: a reason to skip, an error, or none if the row has no objection.
 pub type Check = fn(&Policy, &Workload, &Site) -> Option<Verdict>;
@@ -259,7 +262,7 @@ fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Ve
 
 /// The reason of row 6.
 pub(crate) fn injected(policy: &Policy) -> Reason {
-    let detail = format!("the marker has the current hash {}", policy.template.hash);
+    let detail = format!("the marker has the current hash {}", policy.template_hash());
     Reason { row: 6, code: Code::AlreadyInjected, detail }
 }
 
@@ -270,24 +273,50 @@ fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     reason(7, Code::TargetNotMatched, format!("`{}` is not among `spec.targets`", workload.kind.resource))
 }
 
+/// The lists of names of Namespaces that a policy has.
+#[derive(Clone, Debug)]
+pub(super) struct Namespaces {
+    /// None lets all through.
+    listed: Option<Globs>,
+    excluded: Globs,
+}
+
+/// Globs, as they are written and compiled.
+type Globs = Vec<(String, WildMatch)>;
+
+impl Namespaces {
+    /// The lists of `spec`.
+    pub(super) fn of(spec: &SidecarPolicySpec) -> Self {
+        let globs = |list: &Vec<String>| list.iter().map(|glob| (glob.clone(), WildMatch::new(glob))).collect();
+        Self {
+            listed: spec.namespaces.as_ref().map(globs),
+            excluded: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
+        }
+    }
+
+    /// How the lists keep out `namespace`, and the globs of that list; none if they let it through.
+    pub(super) fn objection(&self, namespace: &str) -> Option<(&'static str, &[(String, WildMatch)])> {
+        let is_in = |globs: &Globs| globs.iter().any(|(_, glob)| glob.matches(namespace));
+        if is_in(&self.excluded) {
+            return Some(("is excluded by `spec.excludeNamespaces`", &self.excluded));
+        }
+        let listed = self.listed.as_ref().filter(|listed| !is_in(listed))?;
+        Some(("is not in `spec.namespaces`", listed))
+    }
+}
+
 /// The number of globs of a list that a reason names.
 const SHOWN_GLOBS: usize = 5;
 
 fn namespace(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
-    if policy.covers_namespace(workload.namespace()) {
+    let namespace = workload.namespace();
+    if policy.covers_namespace(namespace) {
         return None;
     }
-    let namespace = workload.namespace();
-    let spec = &policy.spec;
-    let is_excluded = policy.exclude_namespaces.iter().any(|glob| glob.matches(namespace));
-    let (words, globs) = match is_excluded {
-        true => ("is excluded by `spec.excludeNamespaces`", &spec.exclude_namespaces),
-        false => ("is not in `spec.namespaces`", &spec.namespaces),
-    };
-    let globs = globs.as_deref().unwrap_or_default();
-    let (shown, more) = (&globs[..globs.len().min(SHOWN_GLOBS)], if globs.len() > SHOWN_GLOBS { ", …" } else { "" });
-    let told = format!("namespace `{namespace}` {words} [{}{more}]", shown.join(", "));
-    reason(7, Code::NamespaceNotMatched, told)
+    let (words, globs) = policy.namespaces.objection(namespace).unwrap_or(("has the other content", &[]));
+    let more = if globs.len() > SHOWN_GLOBS { ", …" } else { "" };
+    let shown = globs.iter().take(SHOWN_GLOBS).map(|(glob, _)| glob.as_str()).collect::<Vec<_>>().join(", ");
+    reason(7, Code::NamespaceNotMatched, format!("namespace `{namespace}` {words} [{shown}{more}]"))
 }
 
 /// The label with the name of a Namespace. Servers set it from 1.21; for older ones we add it.

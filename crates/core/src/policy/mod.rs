@@ -4,126 +4,40 @@
 //! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
 
 pub mod checks;
+mod deliver;
 pub mod extent;
 pub(crate) mod refused;
 pub(crate) mod scope;
-mod split;
+mod site;
 mod versioned;
 
 use crate::api::code::Code;
-use crate::api::pod_schema::is_native_sidecar;
-use crate::api::rules::{self, Rules, Violation};
-use crate::api::trust::Trust;
-use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
-use crate::capabilities::Capabilities;
-use crate::content::Content;
-use crate::inject::marker::Marker;
-use crate::inject::presence::{Forms, presence, presence_of_items};
-use crate::inject::{self, Loss, Presence, Template};
+use crate::api::rules::{self, Violation};
+use crate::api::v1alpha1::{FailurePolicy, Mode, SidecarPolicySpec, Target, Validation};
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
+pub use deliver::{Delivered, deliver};
 use serde_json::Value;
+pub use site::{PROTECTED_NAMESPACES, Site};
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 pub use versioned::VersionedExpression;
 pub(crate) use versioned::dialect;
-use wildmatch::WildMatch;
-
-/// Namespaces that no policy ever reaches, besides the operator's own and those that flags add.
-pub const PROTECTED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-
-/// The operator's flags, as far as decisions depend on them.
-#[derive(Clone, Debug)]
-pub struct Site {
-    /// The namespace that the operator runs in: always protected.
-    pub operator_namespace: String,
-    /// Every protected namespace, the built-in ones included.
-    pub protected_namespaces: BTreeSet<String>,
-    /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
-    pub initializer_names: BTreeSet<String>,
-    /// Whether containers can be delivered as native sidecars: server and every kubelet are of version 1.29 or later.
-    pub native_sidecars: bool,
-    /// The allowed content of templates.
-    pub trust: Trust,
-    /// The minor version of Kubernetes 1: of the server, or the one that files are meant for. None stands for the newest.
-    pub minor: Option<u32>,
-    /// Whether workloads come from files. A kubelet marks its static pods by `kubernetes.io/config.source`, and every user
-    /// of a server may write that annotation.
-    pub reads_files: bool,
-}
-
-impl Site {
-    /// A site whose operator runs in `operator_namespace`.
-    pub fn new(
-        operator_namespace: &str,
-        protected: impl IntoIterator<Item = String>,
-        initializer_names: impl IntoIterator<Item = String>,
-    ) -> Self {
-        let built_in = PROTECTED_NAMESPACES.iter().map(|&name| name.to_owned());
-        let protected = protected.into_iter().filter(|name| !name.is_empty());
-        Self {
-            operator_namespace: operator_namespace.to_owned(),
-            protected_namespaces: built_in.chain([operator_namespace.to_owned()]).chain(protected).collect(),
-            initializer_names: initializer_names.into_iter().collect(),
-            native_sidecars: false,
-            trust: Trust::default(),
-            minor: None,
-            reads_files: false,
-        }
-    }
-
-    /// The same site on `server`, with the facts about the cluster that decisions need.
-    #[must_use]
-    pub fn on(&self, server: &Capabilities) -> Self {
-        Self { native_sidecars: server.native_sidecars, minor: server.known_minor(), ..self.clone() }
-    }
-
-    /// The same site for workloads from files.
-    #[must_use]
-    pub fn for_files(&self) -> Self {
-        Self { reads_files: true, ..self.clone() }
-    }
-
-    /// True if and only if `initializer` is a name that we may remove from an object: under `scpol.dev`, or given by a
-    /// flag.
-    pub fn owns(&self, initializer: &str) -> bool {
-        let under_ours = initializer.strip_suffix(".scpol.dev").is_some_and(|rest| !rest.is_empty());
-        under_ours || self.initializer_names.contains(initializer)
-    }
-
-    /// The CEL that decisions use.
-    pub fn dialect(&self) -> Dialect {
-        versioned::dialect(self.minor)
-    }
-
-    /// The flags that the rules for policies depend on.
-    pub fn rules(&self) -> Rules {
-        Rules { initializer_names: self.initializer_names.clone(), trust: self.trust.clone() }
-    }
-}
 
 /// A valid `SidecarPolicy`.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The policy's name.
     pub name: String,
-    /// The policy's UID; empty for a policy from a file.
-    pub uid: String,
-    /// The creation time in RFC 3339; empty for a policy from a file.
-    pub created: String,
-    /// The policy's generation; 0 if missing.
-    pub generation: i64,
+    /// What tells its object from others of its name.
+    pub meta: Meta,
     /// The spec as parsed, defaults filled in.
     pub spec: SidecarPolicySpec,
     /// First 16 hex digits of the SHA-256 of the spec as parsed. Unlike the generation, every server has it.
     pub spec_hash: String,
-    /// The hash of its [`Content`]; none without a template.
-    pub revision: Option<Arc<str>>,
-    /// The injected template.
-    pub template: Template,
     /// The initializer name under which the Initializer engine registers it.
     pub initializer_name: String,
     /// The kinds of its targets, each once, with the pod path of the target.
@@ -132,12 +46,21 @@ pub struct Policy {
     pub conditions: Vec<(String, Arc<VersionedExpression>)>,
     /// `spec.validations`, compiled.
     pub validations: Vec<Demand>,
-    namespaces: Option<Vec<WildMatch>>,
-    exclude_namespaces: Vec<WildMatch>,
+    namespaces: checks::Namespaces,
+    added: deliver::Added,
     /// What a rollout in steps makes of it.
-    split: Option<split::Split>,
-    /// The workloads of its content, if it is one half of a split policy.
-    pub(crate) half: Option<split::Half>,
+    share: deliver::Share,
+}
+
+/// The part of an object's metadata that differs for objects of one name and spec.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// The UID; empty for a policy from a file.
+    pub uid: String,
+    /// The creation time in RFC 3339; empty for a policy from a file.
+    pub created: String,
+    /// The generation; 0 if missing.
+    pub generation: i64,
 }
 
 /// A validation, compiled.
@@ -209,19 +132,14 @@ impl Policy {
                 kinds.push(kind);
             }
         }
-        let globs = |list: &Vec<String>| list.iter().map(|glob| WildMatch::new(glob)).collect::<Vec<_>>();
         Self {
             name: name.to_owned(),
-            uid: text("uid").to_owned(),
-            created: text("creationTimestamp").to_owned(),
-            generation: meta["generation"].as_i64().unwrap_or_default(),
+            meta: Meta {
+                uid: text("uid").to_owned(),
+                created: text("creationTimestamp").to_owned(),
+                generation: meta["generation"].as_i64().unwrap_or_default(),
+            },
             spec_hash: hash(&spec),
-            revision: revision(&spec),
-            template: Template::new(
-                name,
-                &spec.template.clone().unwrap_or_default(),
-                spec.position.unwrap_or_default(),
-            ),
             initializer_name: spec.initializer_name.clone().unwrap_or_else(|| format!("{name}.scpol.dev")),
             kinds,
             // Drops none, because the rules have compiled each of them before.
@@ -234,21 +152,11 @@ impl Policy {
                 })
                 .collect(),
             validations: spec.validations.iter().filter_map(Demand::compile).collect(),
-            namespaces: spec.namespaces.as_ref().map(globs),
-            exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
-            split: None,
-            half: None,
+            namespaces: checks::Namespaces::of(&spec),
+            added: deliver::Added::of(name, &spec),
+            share: deliver::Share::All,
             spec,
         }
-    }
-
-    /// The same policy with another `content`: it selects the same workloads, and adds what `content` says.
-    #[must_use]
-    pub fn with_content(&self, content: &Content) -> Self {
-        let Content { template, position, native_sidecars, jobs } = content.clone();
-        let spec = SidecarPolicySpec { template: Some(template), position, native_sidecars, jobs, ..self.spec.clone() };
-        let template = Template::new(&self.name, &content.template, position.unwrap_or_default());
-        Self { spec_hash: hash(&spec), revision: revision(&spec), template, spec, ..self.clone() }
     }
 
     /// The policy's expressions, in the order of the spec.
@@ -281,18 +189,10 @@ impl Policy {
         self.refused(false).next().is_some()
     }
 
-    /// True if and only if the policy cannot be served without native sidecars.
-    pub fn needs_native_sidecars(&self) -> bool {
-        let template = &self.template.spec;
-        let always = self.spec.native_sidecars == NativeSidecars::Always && !template.containers.is_empty();
-        always || template.init_containers.iter().any(is_native_sidecar)
-    }
-
     /// True if and only if decisions may depend on the Namespace object, not only on its name: because the policy
     /// selects by it, or because a level of the Pod Security Standards would reject the template.
     pub fn reads_namespaces(&self) -> bool {
-        let earlier = self.earlier().is_some_and(|earlier| earlier.template.is_against_a_level());
-        self.selects_by_namespace() || earlier || self.template.is_against_a_level()
+        self.selects_by_namespace() || self.is_against_a_level()
     }
 
     /// True if and only if every decision needs the Namespace object.
@@ -320,11 +220,6 @@ impl Policy {
         self.targets_of(kind).any(Target::acts_on_update)
     }
 
-    /// What an update of `old` to `new` takes away of the policy's additions; see [`inject::loss`].
-    pub fn loss(&self, old: &Workload, new: &Workload) -> Option<Loss> {
-        inject::loss(&self.template, &self.view(old), &self.view(new))
-    }
-
     /// `workload` with its pod at the path that this policy gives. Policies may give different paths for a custom
     /// resource.
     pub fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
@@ -334,60 +229,6 @@ impl Policy {
         match self.kinds.iter().find(|kind| **kind == workload.kind) {
             Some(kind) if kind.pod_path != workload.kind.pod_path => Cow::Owned(workload.seen_as(kind)),
             _ => Cow::Borrowed(workload),
-        }
-    }
-
-    /// The policy's marker on `workload`; none if missing or unreadable.
-    pub fn marker(&self, workload: &Workload) -> Option<Marker> {
-        self.template.marker(&self.view(workload))
-    }
-
-    /// Whether `workload` has the policy's marker with the current hash. Users can write it: see [`Self::presence`].
-    pub fn is_claimed(&self, workload: &Workload) -> bool {
-        self.template.is_claimed(&self.view(workload))
-    }
-
-    /// How much of the policy's content `workload` has.
-    pub fn presence(&self, workload: &Workload) -> Presence {
-        self.presence_beside(workload, [])
-    }
-
-    /// The same where `others` match, too: containers that they name are not the user's own.
-    pub fn presence_beside<'a>(
-        &self,
-        workload: &Workload,
-        others: impl IntoIterator<Item = &'a Arc<Policy>>,
-    ) -> Presence {
-        let others: Vec<&Template> = others.into_iter().map(|other| &other.template).collect();
-        presence(&self.view(workload), &self.template, self.forms(&workload.kind), &others)
-    }
-
-    /// The same without additions to the user's containers, which depend on the other policies.
-    pub fn presence_of_items(&self, workload: &Workload) -> Presence {
-        presence_of_items(&self.view(workload), &self.template, self.forms(&workload.kind))
-    }
-
-    /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.
-    pub fn is_injected(&self, workload: &Workload) -> bool {
-        self.is_claimed(workload) && self.presence(workload) == Presence::Whole
-    }
-
-    /// The same where `others` match, too: row 6 of a decision by all policies.
-    pub fn is_injected_beside<'a>(
-        &self,
-        workload: &Workload,
-        others: impl IntoIterator<Item = &'a Arc<Policy>>,
-    ) -> bool {
-        self.is_claimed(workload) && self.presence_beside(workload, others) == Presence::Whole
-    }
-
-    /// The forms in which its containers may be in workloads of `kind`. A pod may have been injected by a server with other
-    /// abilities.
-    pub(crate) fn forms(&self, kind: &Kind) -> Forms {
-        match self.spec.native_sidecars {
-            NativeSidecars::Never => Forms { plain: true, native: false },
-            NativeSidecars::Always => Forms { plain: false, native: true },
-            NativeSidecars::ForJobs => Forms { plain: true, native: !kind.runs_for_ever() },
         }
     }
 
@@ -402,14 +243,8 @@ impl Policy {
 
     /// True if and only if the lists of namespaces let `namespace` through.
     pub fn covers_namespace(&self, namespace: &str) -> bool {
-        let listed = self.namespaces.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(namespace)));
-        let excluded = self.exclude_namespaces.iter().any(|glob| glob.matches(namespace));
-        listed && !excluded && self.half.as_ref().is_none_or(|half| half.covers(namespace))
+        self.namespaces.objection(namespace).is_none() && self.half().is_none_or(|half| half.covers(namespace))
     }
-}
-
-fn revision(spec: &SidecarPolicySpec) -> Option<Arc<str>> {
-    Content::of(spec).map(|content| Arc::from(content.hash()))
 }
 
 /// First 16 hex digits of the SHA-256 of `spec` in canonical form.
@@ -495,7 +330,7 @@ impl Policies {
         let mut by_initializer: HashMap<String, String> = HashMap::new();
         let claim = |policy: &Policy| {
             let holder = before.by_initializer.get(&policy.initializer_name);
-            (holder != Some(&policy.name), policy.created.clone(), policy.name.clone())
+            (holder != Some(&policy.name), policy.meta.created.clone(), policy.name.clone())
         };
         for policy in by_name.values() {
             let owner = by_initializer.entry(policy.initializer_name.clone()).or_insert_with(|| policy.name.clone());

@@ -58,7 +58,7 @@ impl Policy {
     pub(crate) fn refused(&self, native_sidecars: bool) -> impl Iterator<Item = Refused> {
         let host = self.injects() && self.spec.host_network_pods == HostNetworkPods::Refuse;
         let is_for_jobs = self.spec.native_sidecars == NativeSidecars::ForJobs && self.spec.jobs == Jobs::Refuse;
-        let ending = is_for_jobs && !native_sidecars && !self.template.spec.containers.is_empty();
+        let ending = is_for_jobs && !native_sidecars && !self.as_written().spec.containers.is_empty();
         let fields = HOST_FIELDS.into_iter().filter(move |_| host).map(Refused::OnHost);
         fields.chain(ending.then_some(Refused::Ending))
     }

@@ -1,6 +1,7 @@
 //! Tests of [`Policy`] besides [`decide`](super::decide), whose rows are golden cases.
 
 use super::*;
+use crate::content::Content;
 use serde_json::json;
 
 fn site() -> Site {
@@ -279,7 +280,10 @@ fn a_policy_with_another_content_selects_the_same_and_adds_what_the_content_says
     let stored = policy("p", spec);
     let own = Content::of(&stored.spec).unwrap();
     let same = stored.with_content(&own);
-    assert_eq!((&same.spec, &same.spec_hash, &same.template), (&stored.spec, &stored.spec_hash, &stored.template));
+    assert_eq!(
+        (&same.spec, &same.spec_hash, same.as_written()),
+        (&stored.spec, &stored.spec_hash, stored.as_written())
+    );
     let earlier = Content {
         position: None,
         ..serde_json::from_value(json!({"template": {"volumes": [{"name": "v"}]}})).unwrap()
@@ -287,7 +291,11 @@ fn a_policy_with_another_content_selects_the_same_and_adds_what_the_content_says
     let back = stored.with_content(&earlier);
     assert_eq!(Content::of(&back.spec), Some(earlier));
     let written = policy("p", serde_json::to_value(&back.spec).unwrap());
-    assert_eq!((&back.template, &back.spec_hash), (&written.template, &written.spec_hash), "as if it were written so");
+    assert_eq!(
+        (back.as_written(), &back.spec_hash),
+        (written.as_written(), &written.spec_hash),
+        "as if it were written so"
+    );
     assert_ne!(back.spec_hash, stored.spec_hash);
     assert!(back.covers_namespace("shop") && !back.covers_namespace("other") && back.refuses());
 }

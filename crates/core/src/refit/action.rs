@@ -129,10 +129,11 @@ pub fn expected(kind: &Kind, from: Option<&Revision>, to: &Policy, site: &Site, 
     let Some(from) = from.filter(|_| asked.pod_update == PodUpdate::InPlaceOrRecreate) else { return Way::Evict };
     // A pod of a rollout does not end by itself, so `ForJobs` means `Never`.
     let is_native = |native_sidecars| native_sidecars == NativeSidecars::Always;
-    let is_delivered_alike = from.template.position == to.template.position
+    let wanted = to.as_written();
+    let is_delivered_alike = from.template.position == wanted.position
         && is_native(from.content.native_sidecars) == is_native(to.spec.native_sidecars);
-    let (old, new) = (&from.template.spec, &to.template.spec);
-    let is_in_place = from.template.hash != to.template.hash
+    let (old, new) = (&from.template.spec, &wanted.spec);
+    let is_in_place = from.template.hash != wanted.hash
         && is_delivered_alike
         && rest(old) == rest(new)
         && pod::changes_in_place(old, new, site, asked.can_resize);

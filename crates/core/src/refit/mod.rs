@@ -31,11 +31,11 @@ use crate::api::ROLLOUT_KEY;
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::content::Revision;
-use crate::decision::{Decision, delivery};
+use crate::decision::Decision;
 use crate::inject::listed::{self, Listed, What};
-use crate::inject::marker::Marker;
+use crate::inject::marker::{self, Marker};
 use crate::inject::{self, Cause as Stays, Leftover, Presence, Template, undo_those};
-use crate::policy::{Policies, Policy, Reason, Site};
+use crate::policy::{Policies, Policy, Reason, Site, deliver};
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, TestOperation};
@@ -139,15 +139,15 @@ pub struct Change {
 /// edited is there: a rollout leaves it as it is.
 pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
     let workload = &*policy.view(workload);
-    let Some(marker) = policy.template.marker(workload) else {
-        return if is_marked(workload, &policy.template) { Carries::Unreadable } else { Carries::Nothing };
+    let Some(marker) = policy.marker(workload) else {
+        return if is_marked(workload, policy.marker_key()) { Carries::Unreadable } else { Carries::Nothing };
     };
     let is_in_place = || {
-        let delivered = delivery(policy, workload, site.native_sidecars);
-        delivered.is_ok_and(|template| order::is_in_place(workload, &template, &marker))
+        let delivered = deliver(policy, workload, site.native_sidecars);
+        delivered.is_ok_and(|delivered| order::is_in_place(workload, delivered.template(), &marker))
     };
     let is_there = || !matches!(policy.presence_of_items(workload), Presence::Lacking(_));
-    if marker.hash == policy.template.hash && is_in_place() && is_there() {
+    if marker.hash == policy.template_hash() && is_in_place() && is_there() {
         Carries::This
     } else {
         Carries::Other(marker.hash)
@@ -174,7 +174,7 @@ pub fn template_update<'a>(
     site: &Site,
 ) -> Result<Change, Left> {
     let workload = &*to.view(workload);
-    let own = Own::of(workload, from, &to.template)?;
+    let own = Own::of(workload, from, &to.name)?;
     let decision = verdict(&own.workload, to, policies, site)?;
     let planned = plan(&own.workload, own.marker.as_ref(), to, &decision, site)?;
     own.change(workload, planned.body, planned.leftovers, policies)
@@ -190,7 +190,7 @@ pub fn template_update<'a>(
 /// # Errors
 /// Why nothing changes.
 pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<Change, Left> {
-    let own = Own::of(workload, [from], &from.template)?;
+    let own = Own::of(workload, [from], &from.template.policy)?;
     let undone = undo_those(&own.workload, |name| name == own.policy, |_| false);
     let (body, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
@@ -206,23 +206,23 @@ struct Own<'a> {
 }
 
 impl<'a> Own<'a> {
-    /// The content of the policy of `template` in `workload`. `from` are the known revisions.
+    /// The content of `policy` in `workload`. `from` are the known revisions.
     ///
     /// # Errors
     /// If the workload must not change, or its content is not exactly what one of them added.
     fn of<'r>(
         workload: &'a Workload,
         from: impl IntoIterator<Item = &'r Revision>,
-        template: &'a Template,
+        policy: &'a str,
     ) -> Result<Self, Left> {
         check(workload)?;
-        let mut own = Self { policy: &template.policy, workload: Cow::Borrowed(workload), marker: None };
-        if !is_marked(workload, template) {
+        let mut own = Self { policy, workload: Cow::Borrowed(workload), marker: None };
+        let (at, key) = (workload.pod_pointer(), marker::key(policy));
+        if !is_marked(workload, &key) {
             return Ok(own);
         }
-        let (at, key) = (workload.pod_pointer(), &template.marker_key);
         let unreadable = || Left::new(Cause::ContentEdited, format!("annotation `{key}` is unreadable"));
-        let mut marker = template.marker(workload).ok_or_else(unreadable)?;
+        let mut marker = marker::read(workload, policy).ok_or_else(unreadable)?;
         let mut left = None;
         let exact = from.into_iter().filter(|from| from.template.hash == marker.hash).find_map(|from| {
             let added = from.template.as_listed(&at, &marker);
@@ -264,10 +264,9 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Whether `workload` has a marker of the policy of `template`, readable or not.
-fn is_marked(workload: &Workload, template: &Template) -> bool {
-    let annotations = workload.pod().map(|pod| &pod["metadata"]["annotations"]);
-    annotations.is_some_and(|annotations| !annotations[template.marker_key.as_str()].is_null())
+/// Whether `workload` has the marker `key`, readable or not.
+fn is_marked(workload: &Workload, key: &str) -> bool {
+    workload.pod().is_some_and(|pod| !pod["metadata"]["annotations"][key].is_null())
 }
 
 /// Why a rollout leaves `workload` as it is, whatever it carries; none if it may be restarted. The Namespace of `workload` is known.
@@ -319,7 +318,7 @@ fn verdict(workload: &Workload, to: &Policy, policies: &Policies, site: &Site) -
             Cow::Owned(Policies::new(others.chain([Arc::new(to.clone())])))
         }
     };
-    let returns = |name: &str| policies.iter().any(|policy| has_volume(&policy.template, name));
+    let returns = |name: &str| policies.iter().any(|policy| has_volume(policy.as_written(), name));
     let bare = undo_those(workload, |_| true, returns).map(|undone| workload.with_body(undone.body));
     let decision = Decision::of(&policies, bare.as_ref().unwrap_or(workload), site);
     if decision.inject.iter().any(|policy| policy.name == to.name) {
@@ -337,7 +336,7 @@ fn has_volume(template: &Template, name: &str) -> bool {
 struct Planned<'a> {
     body: Value,
     /// The template as it is delivered to the workload.
-    template: Cow<'a, Template>,
+    template: &'a Template,
     /// The marker in `body`.
     marker: Marker,
     /// What `marker` of before listed and could not be removed.
@@ -355,22 +354,22 @@ fn plan<'a>(
     decision: &Decision,
     site: &Site,
 ) -> Result<Planned<'a>, Left> {
-    let template = delivery(to, workload, site.native_sidecars)?;
-    let returns = |name: &str| has_volume(&template, name);
+    let template = deliver(to, workload, site.native_sidecars)?.template();
+    let returns = |name: &str| has_volume(template, name);
     let undone = marker.and_then(|_| undo_those(workload, |name| name == to.name, returns));
     let (base, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
     let base = workload.with_body(base);
     // Without those that carry an earlier template, because its containers would count as the user's own.
-    let is_current =
-        |policy: &Policy| policy.template.marker(workload).is_none_or(|marker| marker.hash == policy.template.hash);
+    let marker_of = |policy: &Policy| marker::read(workload, &policy.name);
+    let is_current = |policy: &Policy| marker_of(policy).is_none_or(|marker| marker.hash == policy.template_hash());
     let others = decision.matching().filter(|policy| policy.name != to.name && is_current(policy));
-    let others: Vec<_> = others.filter_map(|policy| delivery(policy, workload, site.native_sidecars).ok()).collect();
-    let matching: Vec<&Template> = others.iter().map(AsRef::as_ref).chain([&*template]).collect();
-    let patch = inject::plan(&base, &[&template], &matching, Standard::of(site.minor)).map_err(Reason::from)?;
+    let others = others.filter_map(|policy| deliver(policy, workload, site.native_sidecars).ok());
+    let matching: Vec<&Template> = others.map(|delivered| delivered.template()).chain([template]).collect();
+    let patch = inject::plan(&base, &[template], &matching, Standard::of(site.minor)).map_err(Reason::from)?;
     let mut body = base.patched(&patch);
     let mut planned = template.marker(&base.with_body(body.clone())).unwrap_or_default();
-    order::settle(workload, &mut body, &template, marker.unwrap_or(&Marker::default()), &mut planned);
+    order::settle(workload, &mut body, template, marker.unwrap_or(&Marker::default()), &mut planned);
     Ok(Planned { body, template, marker: planned, leftovers })
 }
 
@@ -387,8 +386,8 @@ fn shared(
     let others = policies.iter().filter(|policy| policy.name != name);
     let others: Vec<(&str, Marker, Cow<'_, Template>)> = others
         .filter_map(|policy| {
-            let marker = policy.template.marker(before)?;
-            let template = policy.template.as_listed(&at, &marker);
+            let marker = marker::read(before, &policy.name)?;
+            let template = policy.as_written().as_listed(&at, &marker);
             Some((policy.name.as_str(), marker, template))
         })
         .collect();

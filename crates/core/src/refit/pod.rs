@@ -76,7 +76,7 @@ pub(super) fn change<'a>(
         Ok(decision) => decision,
         Err(left) => return PodChange::Leave(left),
     };
-    let Some(marker) = to.template.marker(pod) else {
+    let Some(marker) = to.marker(pod) else {
         return PodChange::Recreate("it does not carry the template".to_owned());
     };
     let mut why = None;
@@ -148,7 +148,7 @@ fn in_place(
     for pointer in &planned.marker.added {
         let listed = Listed::parse(&pod.pod_pointer(), pointer);
         if let Some(listed) = listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
-            let change = changes.add(&listed, &earlier, &planned.template, site);
+            let change = changes.add(&listed, &earlier, planned.template, site);
             change.map_err(|why| format!("`{pointer}`: {why}"))?;
         }
     }

@@ -90,12 +90,12 @@ fn what_a_workload_carries_is_told_by_its_marker_and_by_where_the_content_is() {
     let (native, before) = (with("nativeSidecars", json!("Always")), with("position", json!({"containers": "Before"})));
     let original = deployment(&json!({"spec": {"containers": [app()]}}));
     let all = [&plain, &native, &before];
-    let hash = &plain.template.hash;
-    assert!(all.iter().all(|policy| policy.template.hash == *hash), "only the places differ");
+    let hash = plain.template_hash();
+    assert!(all.iter().all(|policy| policy.template_hash() == hash), "only the places differ");
     for (index, own) in all.iter().enumerate() {
         let stored = created(&original, &[own]);
         for (other, policy) in all.iter().enumerate() {
-            let expected = if index == other { Carries::This } else { Carries::Other(hash.clone()) };
+            let expected = if index == other { Carries::This } else { Carries::Other(hash.to_owned()) };
             assert_eq!(carries(&stored, policy, &site()), expected, "{index} {other}");
             let change = update(&stored, own, policy).unwrap();
             assert_eq!(change.body, created(&original, &[policy]).body, "{index} {other}");
@@ -103,7 +103,10 @@ fn what_a_workload_carries_is_told_by_its_marker_and_by_where_the_content_is() {
     }
     assert_eq!(carries(&original, &plain, &site()), Carries::Nothing);
     let edited = policy("p", &envoy("envoy:2"));
-    assert_eq!(carries(&created(&original, &[&edited]), &plain, &site()), Carries::Other(edited.template.hash.clone()));
+    assert_eq!(
+        carries(&created(&original, &[&edited]), &plain, &site()),
+        Carries::Other(edited.template_hash().to_owned())
+    );
     let mut stored = created(&original, &[&plain]);
     for unreadable in [json!("garbage"), json!(7), json!({})] {
         stored.body["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/p"] = unreadable;
@@ -173,7 +176,7 @@ fn an_item_on_the_wrong_side_of_all_of_the_users_moves() {
     let (from, to) = (policy("p", &spec("1")), policy("p", &spec("2")));
     let mut stored = created(&deployment(&json!({"spec": {"containers": [app()]}})), &[&from]);
     stored.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().reverse();
-    assert_eq!(carries(&stored, &from, &site()), Carries::Other(from.template.hash.clone()));
+    assert_eq!(carries(&stored, &from, &site()), Carries::Other(from.template_hash().to_owned()));
     let after = stored.with_body(update(&stored, &from, &to).unwrap().body);
     assert_eq!(names(&after, "containers"), ["app", "x"]);
     assert_eq!(carries(&after, &to, &site()), Carries::This);
@@ -190,7 +193,7 @@ fn an_item_on_the_wrong_side_of_all_of_the_users_moves() {
     let list = stored.body["spec"]["template"]["spec"]["initContainers"].as_array_mut().unwrap();
     let (n, i) = (list.remove(0), list.pop().unwrap());
     list.extend([i, init("u2"), n, init("u3")]);
-    assert_eq!(carries(&stored, &from, &site()), Carries::Other(from.template.hash.clone()));
+    assert_eq!(carries(&stored, &from, &site()), Carries::Other(from.template_hash().to_owned()));
     let after = stored.with_body(update(&stored, &from, &to).unwrap().body);
     assert_eq!(names(&after, "initContainers"), ["u1", "n", "u2", "i", "u3"]);
     assert_eq!(carries(&after, &to, &site()), Carries::This);
@@ -356,7 +359,7 @@ fn a_marker_proves_nothing() {
     ] {
         let mut forged = stored.clone();
         more(&mut forged);
-        let mut marker = from.template.marker(&stored).unwrap();
+        let mut marker = from.marker(&stored).unwrap();
         marker.added.push(format!("{at}{listed}"));
         forged.body["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/p"] = marker.to_value();
         for result in [update(&forged, &from, &to), removal(&forged, &revision(&from), &Policies::default())] {
@@ -367,13 +370,13 @@ fn a_marker_proves_nothing() {
     }
     // Listed twice: the second time it is gone.
     let mut twice = stored.clone();
-    let mut marker = from.template.marker(&stored).unwrap();
+    let mut marker = from.marker(&stored).unwrap();
     marker.added.push(marker.added.last().unwrap().clone());
     twice.body["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/p"] = marker.to_value();
     assert_eq!(update(&twice, &from, &to).unwrap_err().cause, Cause::ContentEdited);
     // What is not listed stays, and is in the way if the new content has it with another value.
     let mut short = stored.clone();
-    let mut marker = from.template.marker(&stored).unwrap();
+    let mut marker = from.marker(&stored).unwrap();
     marker.added.retain(|pointer| !pointer.ends_with("/containers/x"));
     short.body["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/p"] = marker.to_value();
     let after = short.with_body(update(&short, &from, &to).unwrap().body);
@@ -430,7 +433,7 @@ fn a_volume_stays_where_the_user_mounts_it_unless_the_new_content_has_it_too() {
         assert_eq!(change.kept.iter().map(|left| left.pointer.as_str()).collect::<Vec<_>>(), [pointer]);
         let after = stored.with_body(change.body);
         assert_eq!(after.pod_spec().unwrap()["volumes"], json!([one]));
-        assert!(without.template.marker(&after).is_none_or(|marker| !marker.added.iter().any(|at| at == pointer)));
+        assert!(without.marker(&after).is_none_or(|marker| !marker.added.iter().any(|at| at == pointer)));
     }
     // It keeps its place.
     let (other, third) = (json!({"name": "w", "emptyDir": {}}), json!({"name": "w", "secret": {"secretName": "s"}}));
@@ -1022,7 +1025,7 @@ fn a_replacement_has_the_new_content_and_nothing_that_a_server_sets() {
     let NextAction::InPlace { patch, resize: Some(resize) } = action else { panic!("{action:?}") };
     let mut tried = replacement(&stored, &patch, Some(&resize));
     let marker = tried["metadata"]["annotations"].take();
-    assert!(marker["injected.scpol.dev/p"].as_str().unwrap().contains(&to.template.hash), "{marker}");
+    assert!(marker["injected.scpol.dev/p"].as_str().unwrap().contains(to.template_hash()), "{marker}");
     let limits = json!({"cpu": "2"});
     let x = json!({"name": "x", "image": "x:2", "resources": {"requests": limits, "limits": limits}});
     let expected = json!({

@@ -97,9 +97,7 @@ fn without_ours<'a>(stored: &'a Workload, policies: &Policies) -> Cow<'a, Worklo
     let ours: Vec<&Arc<Policy>> = policies.at(stored).filter(is_ours).collect();
     let mut narrowed = Cow::Borrowed(stored);
     for policy in &ours {
-        let view = policy.view(&narrowed);
-        let body = policy.template.marker(&view).and_then(|marker| policy.template.narrowed(&view, &marker));
-        if let Some(body) = body {
+        if let Some(body) = policy.narrowed(&narrowed) {
             narrowed = Cow::Owned(narrowed.with_body(body));
         }
     }

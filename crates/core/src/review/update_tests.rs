@@ -303,7 +303,7 @@ impl<'a> Evaluator<'a> {
 /// Every value that a template of `policies` adds.
 fn values(policies: &[Arc<Policy>]) -> Vec<Value> {
     let templates = policies.iter().flat_map(|policy| {
-        let template = serde_json::to_value(&policy.template.spec).unwrap();
+        let template = serde_json::to_value(&policy.as_written().spec).unwrap();
         template.as_object().cloned().unwrap_or_default().into_iter().map(|(_, value)| value)
     });
     let items = templates.flat_map(|list| list.as_array().cloned().unwrap_or_default());

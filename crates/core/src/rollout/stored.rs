@@ -185,7 +185,7 @@ impl Begin {
     ///
     /// An earlier revision with this content gets a new number: the policy has been set back to it.
     pub fn of(policy: &Policy, revisions: &[Stored], commands: Commands, now: Timestamp) -> Option<Self> {
-        let hash = policy.revision.as_deref()?;
+        let hash = policy.revision()?;
         let (current, last) = (current(revisions), revisions.last());
         // Where nothing was before, there is nothing to go in steps from, and the way back is no rollout in steps either.
         let from = current.or(last).filter(|from| from.revision.hash != hash && !from.came_from(hash));
@@ -209,8 +209,8 @@ impl Begin {
         let progress = Progress {
             begun,
             is_new: from.is_some()
-                && revisions.iter().all(|stored| stored.revision.template.hash != policy.template.hash),
-            generation: policy.generation,
+                && revisions.iter().all(|stored| stored.revision.template.hash != policy.template_hash()),
+            generation: policy.meta.generation,
             disturbed: before.and_then(|before| before.disturbed.or(before.begun)).or(written).or(begun),
             broken: before.map(|before| before.broken.clone()).unwrap_or_default(),
             resumed: commands.resumed,
@@ -255,7 +255,7 @@ pub fn split(
     mut is_allowed: impl FnMut(&Revision) -> bool,
 ) -> Option<Policy> {
     let rolling = policy.spec.rolling_update()?;
-    let hash = policy.revision.as_deref()?;
+    let hash = policy.revision()?;
     let current = current(revisions.iter().copied());
     let last = revisions.iter().max_by_key(|stored| stored.revision.number)?;
     let mut earlier =
@@ -279,7 +279,7 @@ pub fn split(
 /// `policy` with the content of the revision `hash`, if `kept` has it.
 fn kept_content(policy: &Policy, hash: &str, kept: &Arc<Policy>) -> Option<Arc<Policy>> {
     let mut known = [Some(kept), kept.earlier()].into_iter().flatten();
-    let known = known.find(|known| known.uid == policy.uid && known.revision.as_deref() == Some(hash))?;
+    let known = known.find(|known| known.meta.uid == policy.meta.uid && known.revision() == Some(hash))?;
     Some(Arc::new(policy.with_content(&Content::of(&known.spec)?)))
 }
 
@@ -317,7 +317,7 @@ impl Splits {
             self.judged.remove(&policy.name);
             return policy.clone();
         }
-        let is_own = |stored: &&Stored| stored.policy == policy.name && stored.is_of(&policy.uid);
+        let is_own = |stored: &&Stored| stored.policy == policy.name && stored.is_of(&policy.meta.uid);
         let own: Vec<&Stored> = revisions.iter().filter(is_own).collect();
         let (site, judged) = (&self.site, &mut self.judged);
         let is_allowed = |revision: &Revision| {
@@ -432,7 +432,7 @@ mod tests {
         let first = object(1, "bad/x:1", Some(1), None);
         let policy = policy("good/x:1");
         let image = |policy: &Arc<Policy>| {
-            json!(policy.at_place("shop", &Place::default()).template.spec.containers)[0]["image"].clone()
+            json!(policy.at_place("shop", &Place::default()).as_written().spec.containers)[0]["image"].clone()
         };
         for second in
             [None, Some(object(2, "good/x:1", None, Some(&reached))), Some(object(2, "good/x:1", None, Some(&undone)))]
@@ -447,7 +447,7 @@ mod tests {
             }
             // The policy has been made again.
             let mut again = Policy::clone(&policy);
-            again.uid = "new".to_owned();
+            again.meta.uid = "new".to_owned();
             let again = Splits::new(true, &Arc::new(site(&[]))).of(&Arc::new(again), &revisions);
             assert_eq!(image(&again), "good/x:1");
         }

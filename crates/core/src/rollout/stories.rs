@@ -1096,13 +1096,13 @@ fn going_back_to_a_content_of_long_ago_begins_now() {
     let own: Vec<&Stored> = undone.iter().collect();
     for on_failure in ["Undo", "Halt"] {
         let split = split(&policy(NEW, on_failure), &own, None, |_| true).unwrap();
-        assert_eq!(split.earlier().unwrap().revision.as_deref(), Some(hash(OLD).as_str()), "{on_failure}");
+        assert_eq!(split.earlier().unwrap().revision(), Some(hash(OLD).as_str()), "{on_failure}");
     }
     // Nor does it end with the earlier revision, as long as anybody knows it.
     let gone = [&undone[1]];
     assert!(split(&policy(NEW, "Halt"), &gone, None, |_| true).is_none());
     let kept = split(&policy(NEW, "Halt"), &gone, Some(&policy(OLD, "Halt")), |_| true).unwrap();
-    assert_eq!(kept.earlier().unwrap().revision.as_deref(), Some(hash(OLD).as_str()));
+    assert_eq!(kept.earlier().unwrap().revision(), Some(hash(OLD).as_str()));
 }
 
 #[test]

@@ -4,16 +4,15 @@ use super::access::{Access, Shape};
 use super::cel::{all, not};
 use super::loss;
 use super::variables::Variables;
-use crate::api::v1alpha1::{HostNetworkPods, Jobs, NativeSidecars};
+use crate::api::v1alpha1::{HostNetworkPods, NativeSidecars};
 use crate::inject::Template;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
-use std::borrow::Cow;
 
 /// One form of a template, and the pods that get it.
 pub(super) struct Delivery<'a> {
     pub(super) policy: &'a Policy,
-    pub(super) template: Cow<'a, Template>,
+    pub(super) template: &'a Template,
     /// The condition that the policy matches the workload, and that the pod gets this form.
     pub(super) matches: String,
     /// Whether those pods end by themselves; none for both kinds of pods.
@@ -55,34 +54,23 @@ impl<'a> Delivery<'a> {
         access: &Access,
         variables: &mut Variables,
     ) -> Vec<Self> {
-        let own = &policy.template;
         let kept = policy.acts_on_update(kind).then(|| loss::kept(policy, access, variables));
-        let plain = || Some(Cow::Borrowed(own));
-        let native = || site.native_sidecars.then(|| Cow::Owned(own.with_native_sidecars()));
-        let one = |template: Option<Cow<'a, Template>>| {
-            template
-                .map(|template| Self { policy, template, matches: matches.to_owned(), ends: None, kept: kept.clone() })
-                .into_iter()
-                .collect()
+        let form = |ends, matches: String| {
+            let template = policy.form(ends, site.native_sidecars).ok()?;
+            Some(Self { policy, template, matches, ends: None, kept: kept.clone() })
         };
-        let ending = || match (site.native_sidecars, policy.spec.jobs) {
-            (false, Jobs::Skip | Jobs::Refuse) => None,
-            (false, Jobs::Inject) => plain(),
-            (true, _) => native(),
-        };
-        match (policy.spec.native_sidecars, Ends::of(kind)) {
-            _ if own.spec.containers.is_empty() => one(plain()),
-            (NativeSidecars::Never, _) | (NativeSidecars::ForJobs, Ends::Never) => one(plain()),
-            (NativeSidecars::Always, _) => one(native()),
-            (NativeSidecars::ForJobs, Ends::Always) => one(ending()),
-            (NativeSidecars::ForJobs, Ends::AsItSays) => {
-                let ends = variables.short("ends", ends(access));
-                let form = |template: Option<Cow<'a, Template>>, term: String, ends| {
-                    let matches = all(&[matches.to_owned(), term]);
-                    template.map(|template| Self { policy, template, matches, ends: Some(ends), kept: kept.clone() })
-                };
-                [form(plain(), not(&ends), false), form(ending(), ends, true)].into_iter().flatten().collect()
+        let is_for_jobs = policy.spec.native_sidecars == NativeSidecars::ForJobs;
+        match Ends::of(kind) {
+            Ends::AsItSays if is_for_jobs && !policy.as_written().spec.containers.is_empty() => {
+                let term = variables.short("ends", ends(access));
+                let terms = [(false, not(&term)), (true, term)];
+                let forms = terms.map(|(ends, term)| {
+                    let form = form(ends, all(&[matches.to_owned(), term]))?;
+                    Some(Self { ends: Some(ends), ..form })
+                });
+                forms.into_iter().flatten().collect()
             }
+            of_kind => form(of_kind == Ends::Always, matches.to_owned()).into_iter().collect(),
         }
     }
 

@@ -12,7 +12,7 @@ const LABELS: &str = "object.metadata.?labels.orValue({})";
 /// The condition that the workload has the content of `policy`, where `is_in` gives the condition that it has the latest; none if the policy
 /// is no half.
 pub(super) fn condition(policy: &Policy, is_in: impl FnOnce(&Extent) -> String) -> Option<String> {
-    let half = policy.half.as_ref()?;
+    let half = policy.half()?;
     let is_in = is_in(&half.extent);
     Some(if half.is_latest { is_in } else { not(&is_in) })
 }

@@ -18,7 +18,7 @@ pub(super) const OLD: &str = "oldObject";
 
 /// The readable marker of `policy` on the pod, as text; empty if there is none.
 pub(super) fn marker_of(policy: &Policy, access: &Access, variables: &mut Variables) -> String {
-    let (key, pattern) = (quoted(&policy.template.marker_key), quoted(&marker::pattern()));
+    let (key, pattern) = (quoted(&policy.marker_key()), quoted(&marker::pattern()));
     let (value, is_text) = match access.shape {
         Shape::Typed if access.is_pod => (format!("{}.metadata.?annotations[?{key}].orValue(\"\")", access.root), ""),
         Shape::Typed => (format!("{}.?metadata.?annotations[?{key}].orValue(\"\")", access.pod), ""),
@@ -36,7 +36,7 @@ pub(super) fn marker_of(policy: &Policy, access: &Access, variables: &mut Variab
 /// marker without the content is replaced.
 pub(super) fn kept(policy: &Policy, access: &Access, variables: &mut Variables) -> String {
     let marker = marker_of(policy, access, variables);
-    let current = quoted(&format!("{}{}", marker::BEGINNING, policy.template.hash));
+    let current = quoted(&format!("{}{}", marker::BEGINNING, policy.template_hash()));
     variables.define("kept", &format!("{UPDATE} && {marker}.startsWith({current}) ? {marker} : \"\""))
 }
 
@@ -142,7 +142,7 @@ pub(super) fn may_be_lost(access: &Access, policies: &[&Policy]) -> String {
     let mut terms = vec![is_alive()];
     if access.shape == Shape::Typed {
         let pod = access.pod.replacen("object", OLD, 1);
-        let keys = policies.iter().map(|policy| quoted(&policy.template.marker_key)).collect::<Vec<_>>();
+        let keys = policies.iter().map(|policy| quoted(&policy.marker_key())).collect::<Vec<_>>();
         let annotations = format!("{pod}.?metadata.?annotations.orValue({{}})");
         terms.push(format!("[{}].exists(k, k in {annotations})", keys.join(", ")));
         terms.push(format!("{} != {pod}", access.pod));

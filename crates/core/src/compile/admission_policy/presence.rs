@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 /// The condition that the text `value` begins and ends as a marker of `policy` with the current hash.
 pub(super) fn is_current(policy: &Policy, value: &str) -> String {
-    let beginning = quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED));
+    let beginning = quoted(&format!("{}{}{}", marker::BEGINNING, policy.template_hash(), marker::ADDED));
     let (end, most) = (quoted(marker::END), marker::MAX_LENGTH);
     format!("{value}.startsWith({beginning}) && {value}.endsWith({end}) && size({value}) <= {most}")
 }
@@ -25,7 +25,7 @@ pub(super) fn is_current(policy: &Policy, value: &str) -> String {
 /// # Errors
 /// If the template cannot be compared in CEL.
 pub(super) fn is_whole(policy: &Policy, rows: &Rows<'_>, variables: &mut Variables) -> Result<String, Inexpressible> {
-    let (spec, forms, access) = (&policy.template.spec, policy.forms(rows.kind), rows.access);
+    let (spec, forms, access) = (&policy.as_written().spec, policy.forms(rows.kind), rows.access);
     let mut terms: Vec<String> = access.is_well_formed(&LISTS, &MAPS).into_iter().collect();
     for list in &LISTS {
         for item in (list.items)(spec) {
@@ -77,7 +77,7 @@ fn is_there(list: &List, item: &RawObject, field: &str, access: &Access) -> Resu
 fn has_inner(policy: &Policy, access: &Access) -> Result<String, Inexpressible> {
     let mut wanted = Vec::new();
     for inner in &INNER {
-        for item in (inner.items)(&policy.template.spec) {
+        for item in (inner.items)(&policy.as_written().spec) {
             let items = access.list_in("c", inner.field);
             let is_it = own::has_key(inner, item, "e", access);
             let equal = Comparison::after_admission(access).fields(item, "e", inner.fields, "")?;
@@ -92,8 +92,8 @@ fn has_inner(policy: &Policy, access: &Access) -> Result<String, Inexpressible> 
 /// policy of the resource names are not: that is cheaper than to read all markers, and servers below 1.33 have no
 /// functions to do it.
 fn is_reached(policy: &Policy, rows: &Rows<'_>, access: &Access) -> String {
-    let (globs, name) = (&policy.template.spec.app_containers, access.text_in("c", "name"));
-    let specs = rows.policies.iter().map(|policy| &policy.template.spec);
+    let (globs, name) = (&policy.as_written().spec.app_containers, access.text_in("c", "name"));
+    let specs = rows.policies.iter().map(|policy| &policy.as_written().spec);
     let containers = specs.flat_map(|spec| spec.containers.iter().chain(&spec.init_containers));
     let taken: BTreeSet<&str> = containers.filter_map(|own| own.get("name")?.as_str()).collect();
     let mut terms = Vec::new();
@@ -109,7 +109,7 @@ fn is_reached(policy: &Policy, rows: &Rows<'_>, access: &Access) -> String {
 /// The condition that `has` is true for one of the containers that the template of `policy` reaches and for which
 /// `is_reached` is true, or that there is no such container.
 fn one_has(policy: &Policy, is_reached: &str, has: &str, access: &Access) -> String {
-    let lists = LISTS.iter().filter(|list| policy.template.reaches(list)).map(|list| access.items(list.field));
+    let lists = LISTS.iter().filter(|list| policy.as_written().reaches(list)).map(|list| access.items(list.field));
     let lists: Vec<String> = lists.collect();
     let some = |term: &str| {
         let term = access.map_and("c", term);
@@ -121,7 +121,7 @@ fn one_has(policy: &Policy, is_reached: &str, has: &str, access: &Access) -> Str
 /// The condition that everything that `policy` adds has its name in the pod, for a built-in kind and without variables.
 /// Such a pod has the content, or other content in its place, which nothing replaces.
 pub(super) fn has_names(policy: &Policy, rows: &Rows<'_>) -> String {
-    let (spec, forms, access) = (&policy.template.spec, policy.forms(rows.kind), rows.access);
+    let (spec, forms, access) = (&policy.as_written().spec, policy.forms(rows.kind), rows.access);
     let entries = |field: &str| format!("{}.?metadata.?{field}.orValue({{}})", access.pod);
     let mut terms = Vec::new();
     for own in &LISTS {

@@ -187,7 +187,7 @@ impl Rows<'_> {
 
     /// True where the pod has no marker of `policy` with the current hash, or `whole` is false.
     fn without_marker(&self, policy: &Policy, whole: &str, variables: &mut Variables) -> Term {
-        let key = quoted(&policy.template.marker_key);
+        let key = quoted(&policy.marker_key());
         let is_ours = |value: &str| all(&[presence::is_current(policy, value), whole.to_owned()]);
         match self.access.shape {
             Shape::Typed if self.access.is_pod => Term::OfMap(ANNOTATIONS, not(&entry(ANNOTATIONS, &key, is_ours))),
@@ -295,7 +295,7 @@ impl Rows<'_> {
     fn at_hand(&self, policy: &Policy) -> Vec<String> {
         let mut terms = self.request(policy);
         // One of two halves always has the object, and the server evaluates a match condition for each object.
-        let is_cheap = |policy: &&Policy| policy.half.as_ref().is_some_and(|half| !half.extent.is_by_workload());
+        let is_cheap = |policy: &&Policy| policy.half().is_some_and(|half| !half.extent.is_by_workload());
         terms.extend(Some(policy).filter(is_cheap).and_then(|policy| half::condition(policy, half::is_in)));
         let map = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
         if let Some(selector) = &policy.spec.annotation_selector {
@@ -310,7 +310,7 @@ impl Rows<'_> {
     /// Rows 4 to 7 as far as they need no variables. `whole` is the condition that a marker of a built-in kind counts.
     fn left_by(&self, policy: &Policy, whole: &str) -> Vec<String> {
         let mut terms = self.at_hand(policy);
-        let is_by_workload = |policy: &&Policy| policy.half.as_ref().is_some_and(|half| half.extent.is_by_workload());
+        let is_by_workload = |policy: &&Policy| policy.half().is_some_and(|half| half.extent.is_by_workload());
         terms.extend(Some(policy).filter(is_by_workload).and_then(|policy| half::condition(policy, half::is_in)));
         if self.access.shape == Shape::Typed {
             let mut unused = Variables::default();
@@ -341,7 +341,7 @@ impl Rows<'_> {
     fn marker_in(&self, access: &Access, policy: &Policy) -> String {
         let path = self.kind.pod_path.iter().flatten();
         let pod = path.fold(access.root.to_owned(), |at, step| optional(&at, step));
-        format!("{pod}.?metadata.?annotations[?{}]", quoted(&policy.template.marker_key))
+        format!("{pod}.?metadata.?annotations[?{}]", quoted(&policy.marker_key()))
     }
 
     /// The part of row 7 about the request: the version and the namespace.

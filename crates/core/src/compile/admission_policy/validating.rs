@@ -203,7 +203,7 @@ fn of_pods(
 
 /// The condition that the pod gets the template in some form; none if every pod does.
 fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String> {
-    let plain = policy.spec.native_sidecars == NativeSidecars::Never || policy.template.spec.containers.is_empty();
+    let plain = policy.spec.native_sidecars == NativeSidecars::Never || policy.as_written().spec.containers.is_empty();
     if plain || site.native_sidecars {
         return None;
     }

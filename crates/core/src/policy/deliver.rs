@@ -1,0 +1,305 @@
+//! What a workload gets of a policy. Only this file picks it: which content ([`Policy::at`]), and in which form ([`deliver`]).
+//!
+//! While a rollout goes in steps, new workloads that a step has reached get the latest content of the policy, all others that of the
+//! last complete rollout. Selection and everything else is that of the policy as it is stored.
+
+use super::extent::{Extent, Place};
+use super::{Policy, Reason, hash};
+use crate::api::code::Code;
+use crate::api::pod_schema::is_native_sidecar;
+use crate::api::v1alpha1::{Jobs, NativeSidecars, SidecarPolicySpec};
+use crate::content::Content;
+use crate::inject::marker::Marker;
+use crate::inject::presence::{Forms, presence, presence_of_items};
+use crate::inject::{self, Conflict, Loss, Presence, Template};
+use crate::workload::{Kind, Workload};
+use serde_json::Value;
+use std::sync::{Arc, OnceLock};
+
+/// What a policy adds.
+#[derive(Clone, Debug)]
+pub(super) struct Added {
+    /// The template as it is written.
+    written: Template,
+    /// The same with its containers as native sidecars, made when it is first needed.
+    native: OnceLock<Template>,
+    /// The hash of its [`Content`]; none without a template.
+    revision: Option<Arc<str>>,
+}
+
+impl Added {
+    /// What the policy `name` with that `spec` adds.
+    pub(super) fn of(name: &str, spec: &SidecarPolicySpec) -> Self {
+        let content = Content::of(spec);
+        let revision = content.as_ref().map(|content| Arc::from(content.hash()));
+        let written = content.unwrap_or_default().template_of(name);
+        Self { written, native: OnceLock::new(), revision }
+    }
+}
+
+/// The workloads that get the content of a policy.
+#[derive(Clone, Debug)]
+pub(super) enum Share {
+    /// All that it matches.
+    All,
+    /// Those of the extent. All others get the content of `earlier`, the same policy with other content.
+    Split { earlier: Arc<Policy>, extent: Arc<Extent> },
+    /// Those of one content of a split policy.
+    Half(Half),
+}
+
+/// The workloads of one content.
+#[derive(Clone, Debug)]
+pub(crate) struct Half {
+    /// The workloads that have the latest content.
+    pub(crate) extent: Arc<Extent>,
+    /// Whether this is the latest content: for them, and not for all others.
+    pub(crate) is_latest: bool,
+}
+
+impl Half {
+    /// Whether workloads in `namespace` may have this content.
+    pub(super) fn covers(&self, namespace: &str) -> bool {
+        match self.extent.namespaces.contains(namespace) {
+            is_whole if is_whole == self.is_latest => true,
+            is_whole => !is_whole && self.extent.is_by_workload(),
+        }
+    }
+}
+
+/// The template of a policy as one workload gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivered<'a> {
+    template: &'a Template,
+}
+
+impl<'a> Delivered<'a> {
+    /// What is injected.
+    pub fn template(&self) -> &'a Template {
+        self.template
+    }
+}
+
+/// What `workload` gets of `policy`, which is that of [`Policy::at`]. `native_sidecars`: whether the server has native sidecars.
+///
+/// # Errors
+/// The reason if it cannot be delivered.
+pub fn deliver<'a>(policy: &'a Policy, workload: &Workload, native_sidecars: bool) -> Result<Delivered<'a>, Reason> {
+    match policy.refused(native_sidecars).find(|refused| refused.is_in(workload)) {
+        Some(refused) => Err(refused.reason()),
+        None => policy.form(workload.ends(), native_sidecars).map(|template| Delivered { template }),
+    }
+}
+
+/// Which content.
+impl Policy {
+    /// The policy while new workloads of the `extent` get its content, and all others that of `earlier`, the same policy with other
+    /// content.
+    #[must_use]
+    pub fn split(mut self, earlier: Arc<Policy>, extent: Extent) -> Self {
+        // Whatever identifies a policy by the hash of its spec sees a change with each step.
+        self.spec_hash = crate::digest::short(format!("{} {} {}", self.spec_hash, earlier.spec_hash, extent.key()));
+        self.share = Share::Split { earlier, extent: Arc::new(extent) };
+        self
+    }
+
+    /// The policy with the content that `workload` gets if it is new.
+    pub fn at<'a>(self: &'a Arc<Self>, workload: &Workload) -> &'a Arc<Self> {
+        self.where_in(|extent| extent.has(workload))
+    }
+
+    /// The policy with the content that a new workload of that `namespace` and `place` gets.
+    pub fn at_place<'a>(self: &'a Arc<Self>, namespace: &str, place: &Place) -> &'a Arc<Self> {
+        self.where_in(|extent| extent.has_place(namespace, place))
+    }
+
+    fn where_in(self: &Arc<Self>, is_in: impl FnOnce(&Extent) -> bool) -> &Arc<Self> {
+        match &self.share {
+            Share::Split { earlier, extent } if !is_in(extent) => earlier,
+            _ => self,
+        }
+    }
+
+    /// The policy with its earlier content; none if all workloads get the latest.
+    pub fn earlier(&self) -> Option<&Arc<Self>> {
+        if let Share::Split { earlier, .. } = &self.share { Some(earlier) } else { None }
+    }
+
+    /// The workloads that get the latest content if they are new; none if all do.
+    pub fn extent(&self) -> Option<&Extent> {
+        if let Share::Split { extent, .. } = &self.share { Some(extent) } else { None }
+    }
+
+    /// The policy as policies without a split, each for its own workloads. The names are the same, and none matches where another
+    /// one does.
+    pub fn halves(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        let Share::Split { earlier, extent } = &self.share else { return vec![self.clone()] };
+        let half = |policy: &Policy, is_latest| {
+            let share = Share::Half(Half { extent: extent.clone(), is_latest });
+            Arc::new(Policy { share, ..policy.clone() })
+        };
+        vec![half(self, true), half(earlier, false)]
+    }
+
+    /// The workloads of its content, if it is one half of a split policy.
+    pub(crate) fn half(&self) -> Option<&Half> {
+        if let Share::Half(half) = &self.share { Some(half) } else { None }
+    }
+
+    /// The same policy with another `content` for all: it selects the same workloads, and adds what `content` says.
+    #[must_use]
+    pub fn with_content(&self, content: &Content) -> Self {
+        let Content { template, position, native_sidecars, jobs } = content.clone();
+        let spec = SidecarPolicySpec { template: Some(template), position, native_sidecars, jobs, ..self.spec.clone() };
+        let (spec_hash, added) = (hash(&spec), Added::of(&self.name, &spec));
+        Self { spec_hash, added, share: Share::All, spec, ..self.clone() }
+    }
+
+    /// The hash of its content; none without a template.
+    pub fn revision(&self) -> Option<&str> {
+        self.added.revision.as_deref()
+    }
+
+    /// [`Self::revision`], or an empty text, to keep.
+    pub fn shared_revision(&self) -> Arc<str> {
+        self.added.revision.clone().unwrap_or_default()
+    }
+}
+
+/// In which form.
+impl Policy {
+    /// The template as it is written. No workload gets it because of that: see [`deliver`].
+    pub fn as_written(&self) -> &Template {
+        &self.added.written
+    }
+
+    /// The template for pods that end by themselves or not: a plain container would keep a pod from ending.
+    ///
+    /// # Errors
+    /// The reason if it cannot be delivered.
+    pub(crate) fn form(&self, ends: bool, native_sidecars: bool) -> Result<&Template, Reason> {
+        let written = &self.added.written;
+        let is_wanted = match self.spec.native_sidecars {
+            NativeSidecars::Never => false,
+            NativeSidecars::Always => true,
+            NativeSidecars::ForJobs => ends,
+        };
+        if !is_wanted || written.spec.containers.is_empty() {
+            return Ok(written);
+        }
+        let missing = |code, detail: &str| Err(Reason { row: 8, code, detail: detail.to_owned() });
+        match (native_sidecars, self.spec.native_sidecars, self.spec.jobs) {
+            (true, ..) => Ok(self.added.native.get_or_init(|| written.with_native_sidecars())),
+            (false, NativeSidecars::Always, _) => {
+                missing(Code::NativeSidecarsUnavailable, "`spec.nativeSidecars: Always` needs Kubernetes 1.29 or later")
+            }
+            (false, _, Jobs::Inject) => Ok(written),
+            // `Refuse` has been decided before.
+            (false, _, Jobs::Skip | Jobs::Refuse) => missing(
+                Code::JobSkipped,
+                "the pod ends by itself, which a plain sidecar would prevent; native sidecars need Kubernetes 1.29 or later",
+            ),
+        }
+    }
+
+    /// The forms in which its containers may be in workloads of `kind`. A pod may have been injected by a server with other
+    /// abilities.
+    pub(crate) fn forms(&self, kind: &Kind) -> Forms {
+        match self.spec.native_sidecars {
+            NativeSidecars::Never => Forms { plain: true, native: false },
+            NativeSidecars::Always => Forms { plain: false, native: true },
+            NativeSidecars::ForJobs => Forms { plain: true, native: !kind.runs_for_ever() },
+        }
+    }
+
+    /// True if and only if the policy cannot be served without native sidecars.
+    pub fn needs_native_sidecars(&self) -> bool {
+        let template = &self.added.written.spec;
+        let always = self.spec.native_sidecars == NativeSidecars::Always && !template.containers.is_empty();
+        always || template.init_containers.iter().any(is_native_sidecar)
+    }
+
+    /// Whether a level of the Pod Security Standards would reject a template of the policy.
+    pub(super) fn is_against_a_level(&self) -> bool {
+        self.added.written.is_against_a_level() || self.earlier().is_some_and(|earlier| earlier.is_against_a_level())
+    }
+
+    /// Whether the templates of both contradict each other.
+    pub fn collides_with(&self, other: &Self) -> bool {
+        !inject::collisions(&[&self.added.written, &other.added.written]).is_empty()
+    }
+}
+
+/// What a workload has of it.
+impl Policy {
+    /// The hash of the template, as in markers. The revision has more than the template.
+    pub fn template_hash(&self) -> &str {
+        &self.added.written.hash
+    }
+
+    /// The key of its marker, an annotation.
+    pub fn marker_key(&self) -> &str {
+        &self.added.written.marker_key
+    }
+
+    /// The policy's marker on `workload`; none if missing or unreadable.
+    pub fn marker(&self, workload: &Workload) -> Option<Marker> {
+        self.added.written.marker(&self.view(workload))
+    }
+
+    /// Whether `workload` has the policy's marker with the current hash. Users can write it: see [`Self::presence`].
+    pub fn is_claimed(&self, workload: &Workload) -> bool {
+        self.added.written.is_claimed(&self.view(workload))
+    }
+
+    /// How much of the policy's content `workload` has.
+    pub fn presence(&self, workload: &Workload) -> Presence {
+        self.presence_beside(workload, [])
+    }
+
+    /// The same where `others` match, too: containers that they name are not the user's own.
+    pub fn presence_beside<'a>(
+        &self,
+        workload: &Workload,
+        others: impl IntoIterator<Item = &'a Arc<Policy>>,
+    ) -> Presence {
+        let others: Vec<&Template> = others.into_iter().map(|other| other.as_written()).collect();
+        presence(&self.view(workload), &self.added.written, self.forms(&workload.kind), &others)
+    }
+
+    /// The same without additions to the user's containers, which depend on the other policies.
+    pub fn presence_of_items(&self, workload: &Workload) -> Presence {
+        presence_of_items(&self.view(workload), &self.added.written, self.forms(&workload.kind))
+    }
+
+    /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.
+    pub fn is_injected(&self, workload: &Workload) -> bool {
+        self.is_injected_beside(workload, [])
+    }
+
+    /// The same where `others` match, too: row 6 of a decision by all policies.
+    pub fn is_injected_beside<'a>(
+        &self,
+        workload: &Workload,
+        others: impl IntoIterator<Item = &'a Arc<Policy>>,
+    ) -> bool {
+        self.is_claimed(workload) && self.presence_beside(workload, others) == Presence::Whole
+    }
+
+    /// What an update of `old` to `new` takes away of the policy's additions; see [`inject::loss`].
+    pub fn loss(&self, old: &Workload, new: &Workload) -> Option<Loss> {
+        inject::loss(&self.added.written, &self.view(old), &self.view(new))
+    }
+
+    /// The body of `workload` with the policy's marker narrowed to what the policy adds; none if that is all it lists.
+    pub(crate) fn narrowed(&self, workload: &Workload) -> Option<Value> {
+        let (view, template) = (self.view(workload), &self.added.written);
+        template.narrowed(&view, &template.marker(&view)?)
+    }
+}
+
+impl From<Conflict> for Reason {
+    fn from(conflict: Conflict) -> Self {
+        Reason { row: 8, code: conflict.code, detail: conflict.message }
+    }
+}
