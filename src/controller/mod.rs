@@ -31,8 +31,7 @@ use self::watches::Watches;
 use crate::api::condition::Readiness;
 use crate::board::Board;
 use crate::cluster::policies::Snapshot;
-use crate::engine::lifecycle::{Event, Live, Wanted};
-use crate::engine::probe::Verification;
+use crate::engine::lifecycle::Event;
 use crate::engine::process::{Published, Worker};
 use crate::engine::reach::Reachable;
 use crate::engine::registration::{self, Registrar};
@@ -103,12 +102,8 @@ impl Tasks {
 
 /// The result of a task.
 enum Finished {
-    /// A failure names what is still in force.
-    Registered(Slot, Arc<Wanted>, Result<Live, (Unavailable, Option<Live>)>),
-    Unregistered(Slot, Result<(), String>),
-    Verified(Slot, Arc<Wanted>, Verification),
-    /// True if a policy that owns the registration still exists.
-    OwnersAsked(Slot, bool),
+    /// An action of the lifecycle has ended.
+    Acted(Slot, Event),
     Tried(TrialKey, Trial),
     /// The server's answer about objects, by their print.
     Rehearsed(String, Acceptance),
@@ -297,10 +292,7 @@ impl Controller {
 
     async fn finished(&mut self, finished: Finished) {
         match finished {
-            Finished::Registered(slot, wanted, result) => self.happened(slot, Event::Registered(wanted, result)).await,
-            Finished::Unregistered(slot, result) => self.happened(slot, Event::Unregistered(result)).await,
-            Finished::Verified(slot, wanted, result) => self.happened(slot, Event::Verified(wanted, result)).await,
-            Finished::OwnersAsked(slot, exist) => self.happened(slot, Event::OwnersExist(exist)).await,
+            Finished::Acted(slot, event) => self.happened(slot, event).await,
             Finished::Tried(key, trial) => self.planner.tried(key, trial),
             Finished::Rehearsed(print, acceptance) => self.planner.rehearsed(print, acceptance),
             Finished::Asked(blocked, is_granted) => self.planner.asked(&blocked, is_granted),

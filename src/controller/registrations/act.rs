@@ -76,19 +76,24 @@ impl Controller {
         None
     }
 
+    /// Runs an action beside the loop.
+    fn begin(&mut self, slot: &Slot, action: impl Future<Output = Event> + Send + 'static) {
+        let slot = slot.clone();
+        self.tasks.spawn(async move { Finished::Acted(slot, action.await) });
+    }
+
     fn register(&mut self, slot: &Slot, wanted: Arc<Wanted>, before: Option<Arc<Live>>) {
-        let task = slot.clone();
         match slot {
             Slot::Policy(_) => {
                 let Some(worker) = self.worker.clone() else { return };
-                let (slots, registrar) =
-                    (self.registrations.room.clone(), wanted.kinds.first().map(|kind| self.registrar_of(kind)));
-                self.tasks.spawn(async move {
-                    let _slot = slots.acquire_owned().await;
+                let room = self.registrations.room.clone();
+                let registrar = wanted.kinds.first().map(|kind| self.registrar_of(kind));
+                self.begin(slot, async move {
+                    let _slot = room.acquire_owned().await;
                     let key =
                         registrar.zip(wanted.objects.first()).and_then(|(registrar, object)| registrar.key_of(object));
                     let result = register_own(&*worker, key, &wanted, before.as_deref()).await;
-                    Finished::Registered(task, wanted, result)
+                    Event::Registered(wanted, result)
                 });
             }
             Slot::Kind(kind) => {
@@ -99,9 +104,9 @@ impl Controller {
                     wanted.objects.iter().filter_map(|object| registrar.key_of(object)).collect();
                 let registered = self.registrations.registered(slot);
                 let obsolete: Vec<RegistrationKey> = registered.into_iter().filter(|key| !kept.contains(key)).collect();
-                self.tasks.spawn(async move {
+                self.begin(slot, async move {
                     let result = register_shared(&registrar, &wanted, before.as_deref(), &meanwhile, &obsolete).await;
-                    Finished::Registered(task, wanted, result)
+                    Event::Registered(wanted, result)
                 });
             }
         }
@@ -122,7 +127,6 @@ impl Controller {
         if keys.is_empty() {
             return Some(Event::Unregistered(Ok(())));
         }
-        let task = slot.clone();
         match slot {
             Slot::Policy(name) => {
                 // The status comes first, because a new leader treats a missing registration as deleted by hand.
@@ -139,19 +143,19 @@ impl Controller {
                     kinds = self.watched();
                 }
                 let (workloads, name) = (self.workloads.clone(), name.clone());
-                self.tasks.spawn(async move {
+                self.begin(slot, async move {
                     let result = worker.remove(&name).await;
                     if result.is_ok() {
                         worker.drain(&workloads, &kinds).await;
                     }
-                    Finished::Unregistered(task, result.map_err(|error| error.to_string()))
+                    Event::Unregistered(result.map_err(|error| error.to_string()))
                 });
             }
             Slot::Kind(kind) => {
                 let registrar = self.registrar_of(kind);
-                self.tasks.spawn(async move {
+                self.begin(slot, async move {
                     let result = registration::unregister(&registrar, &keys).await;
-                    Finished::Unregistered(task, result.map_err(|error| error.to_string()))
+                    Event::Unregistered(result.map_err(|error| error.to_string()))
                 });
             }
         }
@@ -159,34 +163,30 @@ impl Controller {
     }
 
     fn verify(&mut self, slot: &Slot, wanted: Arc<Wanted>) {
-        let task = slot.clone();
         match slot {
             Slot::Policy(_) => {
                 let worker = self.worker.clone();
-                self.tasks.spawn(async move {
+                self.begin(slot, async move {
                     let verification = match worker.zip(wanted.policies.first()) {
                         Some((worker, policy)) => worker.verify(policy, &wanted.kinds).await,
                         None => Verification::Proven,
                     };
-                    Finished::Verified(task, wanted, verification)
+                    Event::Verified(wanted, verification)
                 });
             }
             Slot::Kind(kind) => {
                 let registrar = self.registrar_of(kind);
-                self.tasks.spawn(async move {
+                self.begin(slot, async move {
                     let verification = probe::verify(&registrar, wanted.engine, &wanted.objects).await;
-                    Finished::Verified(task, wanted, verification)
+                    Event::Verified(wanted, verification)
                 });
             }
         }
     }
 
     fn ask_owners(&mut self, slot: &Slot, live: Arc<Live>) {
-        let (client, slot) = (self.operator.client.clone(), slot.clone());
-        self.tasks.spawn(async move {
-            let exist = is_any_stored(client, live.policies()).await;
-            Finished::OwnersAsked(slot, exist)
-        });
+        let client = self.operator.client.clone();
+        self.begin(slot, async move { Event::OwnersExist(is_any_stored(client, live.policies()).await) });
     }
 
     /// Marks the written objects as registered, because the watch may not show them yet, or not that they are `deleted` again.
