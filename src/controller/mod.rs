@@ -24,7 +24,7 @@ mod status;
 mod watches;
 
 use self::discovery::Discovery;
-use self::planner::{Acceptance, Around, Blocked, Inputs, Placed, Planner, Requests, Trial, TrialKey};
+use self::planner::{Acceptance, Blocked, Inputs, Placed, Planner, Requests, Trial, TrialKey};
 use self::registrations::{Registrations, Slot};
 use self::status::Statuses;
 use self::watches::Watches;
@@ -35,7 +35,7 @@ use crate::engine::lifecycle::Event;
 use crate::engine::process::{Published, Worker};
 use crate::engine::reach::Reachable;
 use crate::engine::registration::{self, Registrar};
-use crate::engine::{Unavailable, trial};
+use crate::engine::{Surroundings, Unavailable, trial};
 use crate::operator::Operator;
 use crate::policy::Policy;
 use crate::workload::{Kind, ObjectRef};
@@ -226,7 +226,7 @@ impl Controller {
         }
         let inputs = Inputs {
             snapshot,
-            around: self.around(),
+            surroundings: self.surroundings(),
             registrations: &self.registrations,
             sample: &|name, hash| self.workloads.ledger(|ledger| ledger.sample(name, hash)),
             now: Instant::now(),
@@ -236,8 +236,8 @@ impl Controller {
     }
 
     /// The inputs of rendering besides the policies.
-    fn around(&self) -> Around {
-        Around {
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
             cluster: self.operator.capabilities(),
             site: self.operator.site(),
             reach: self.settings.reach.borrow().clone(),

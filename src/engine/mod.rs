@@ -41,15 +41,26 @@ use std::sync::atomic::AtomicBool;
 pub struct EngineName(&'static str);
 
 /// The inputs of rendering besides the policies.
-pub struct Surroundings<'a> {
+#[derive(Clone)]
+pub struct Surroundings {
     /// What the API server offers.
-    pub cluster: &'a Capabilities,
+    pub cluster: Arc<Capabilities>,
     /// The operator's configuration.
-    pub site: &'a Site,
+    pub site: Arc<Site>,
     /// How the API server reaches this operator.
-    pub reach: &'a Reachable,
-    /// Whether objects of a resource can be read, by its plural name.
-    pub is_readable: &'a dyn Fn(&str) -> bool,
+    pub reach: Reachable,
+    /// The resources whose objects cannot be read, by plural name.
+    pub unreadable: BTreeSet<&'static str>,
+}
+
+impl Surroundings {
+    /// Whether everything that is rendered in `other` is the same here.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cluster, &other.cluster)
+            && Arc::ptr_eq(&self.site, &other.site)
+            && self.reach == other.reach
+            && self.unreadable == other.unreadable
+    }
 }
 
 /// One way to deliver: what is true of every engine. [`Injector`] has the part that depends on who changes workloads.
@@ -128,7 +139,7 @@ pub trait Sharing: Sync {
         &self,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
+        surroundings: &Surroundings,
     ) -> Result<Vec<Value>, Unavailable>;
 
     /// The objects of the resource of `stored`, one of the objects that register `policies` on `kind`, as they would be rendered
@@ -161,7 +172,7 @@ pub trait InServer: Sharing {
         &self,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
+        surroundings: &Surroundings,
     ) -> Option<Vec<Value>>;
 
     /// The match conditions of a webhook for workloads that this engine left out, because another API server of the cluster does
@@ -181,7 +192,7 @@ pub trait Called: Sharing {
         match_conditions: &Value,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
+        surroundings: &Surroundings,
     ) -> Result<Option<Value>, Unavailable>;
 
     /// An additional registration beside those of policies.
@@ -292,7 +303,7 @@ pub fn drafts(
     engine: EngineName,
     kind: &Arc<Kind>,
     policies: &[Arc<Policy>],
-    surroundings: &Surroundings<'_>,
+    surroundings: &Surroundings,
 ) -> Result<Vec<Vec<Value>>, Unavailable> {
     let with = |first: Vec<Value>, objects: &[Value]| first.into_iter().chain(objects.iter().cloned()).collect();
     let (better, objects) = match engine.engine().injector() {
@@ -326,7 +337,7 @@ fn standby(
     server: &dyn InServer,
     kind: &Arc<Kind>,
     policies: &[Arc<Policy>],
-    surroundings: &Surroundings<'_>,
+    surroundings: &Surroundings,
 ) -> Result<Option<Value>, Unavailable> {
     // They choose the engine, see `choice`. `policies` are in order of priority.
     let mut choosing = policies.iter().take_while(|policy| policy.spec.priority == policies[0].spec.priority);

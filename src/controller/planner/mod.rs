@@ -18,7 +18,6 @@ mod tests;
 
 pub(super) use acceptance::Acceptance;
 pub(super) use blocked::Blocked;
-pub(super) use rendered::Around;
 pub(super) use trials::{Trial, TrialKey};
 
 use self::acceptance::{Acceptances, Question, Questions};
@@ -32,7 +31,7 @@ use crate::api::v1alpha1::Mode;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::lifecycle::{Live, Registration, Wanted};
-use crate::engine::{EngineName, Unavailable};
+use crate::engine::{EngineName, Surroundings, Unavailable};
 use crate::policy::Policy;
 use crate::targets;
 use crate::workload::Kind;
@@ -93,7 +92,7 @@ fn unedited(outcome: Readiness) -> Readiness {
 /// The inputs of a plan.
 pub(super) struct Inputs<'a> {
     pub(super) snapshot: &'a Snapshot,
-    pub(super) around: Around,
+    pub(super) surroundings: Surroundings,
     pub(super) registrations: &'a Registrations,
     /// The effect that a policy in Audit mode would have, by its name and the hash of its spec.
     pub(super) sample: &'a dyn Fn(&str, &str) -> Option<String>,
@@ -182,7 +181,7 @@ impl Planner {
         let (snapshot, now) = (inputs.snapshot, inputs.now);
         self.trials.retain(|(name, ..), _| snapshot.stored.contains_key(name));
         let (rendering, questions) =
-            (std::mem::take(&mut self.rendered).begin(inputs.around.clone()), Questions::default());
+            (std::mem::take(&mut self.rendered).begin(inputs.surroundings.clone()), Questions::default());
         let (mut plan, mut requests) = (Plan::default(), Requests::default());
         let mut eligible = self.eligible(inputs, &mut plan);
         let choice = loop {
@@ -265,7 +264,7 @@ impl Planner {
         if policy.spec.mode == Mode::Audit {
             return Err(Readiness::Audit { sample: (inputs.sample)(name, &policy.spec_hash) });
         }
-        let Around { cluster, site, .. } = &inputs.around;
+        let Surroundings { cluster, site, .. } = &inputs.surroundings;
         targets::check(&policy, cluster).map_err(outcome_of)?;
         if policy.needs_native_sidecars() && !site.native_sidecars {
             let message = format!(
@@ -286,12 +285,17 @@ impl Planner {
 
 /// The objects that reject workloads on `kind` while another registration replaces `before`. They require only the policies in
 /// `both`.
-pub(super) fn rejecting(around: Around, kind: &Arc<Kind>, before: &Live, both: &[Arc<Policy>]) -> Vec<Value> {
+pub(super) fn rejecting(
+    surroundings: Surroundings,
+    kind: &Arc<Kind>,
+    before: &Live,
+    both: &[Arc<Policy>],
+) -> Vec<Value> {
     // Only the kinds of objects that are registered now.
     let kinds = |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
     let registered = kinds(&before.wanted.objects);
-    let surroundings = Rendered::default().begin(around);
-    let drafts = surroundings.drafts(before.wanted.engine, kind, both);
+    let rendering = Rendered::default().begin(surroundings);
+    let drafts = rendering.drafts(before.wanted.engine, kind, both);
     let drafts = drafts.as_deref().map(Vec::as_slice).unwrap_or_default();
     let draft = drafts.iter().find(|draft| kinds(&draft.objects).is_subset(&registered));
     let objects = draft.map(|draft| draft.objects.clone()).unwrap_or_default();
@@ -364,7 +368,7 @@ impl View<'_> {
 
     /// Whether `engine` can register anything on `kind`.
     fn is_able(&self, engine: EngineName, kind: &Arc<Kind>) -> Result<(), Unavailable> {
-        engine.engine().check(&self.inputs.around.cluster)?;
+        engine.engine().check(&self.inputs.surroundings.cluster)?;
         let unreadable = &self.inputs.registrations.unreadable;
         let unreadable = engine.engine().registers().iter().find_map(|resource| unreadable.get(resource));
         if let Some(reason) = self.planner.why_blocked(engine, kind).or(unreadable) {
@@ -410,7 +414,7 @@ impl View<'_> {
         let by = |kind: &&Arc<Kind>| choice.engines.get(*kind).is_some_and(|engine| engine.is_per_policy());
         let (own, shared): (Vec<_>, Vec<_>) = policy.kinds.iter().partition(by);
         let own: Vec<_> = own.into_iter().cloned().collect();
-        let cluster = &self.inputs.around.cluster;
+        let cluster = &self.inputs.surroundings.cluster;
         if !own.is_empty() {
             self.inputs.registrations.check_foreign(policy, cluster)?;
         }

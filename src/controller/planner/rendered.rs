@@ -1,13 +1,11 @@
 //! Caches rendered registrations, one for each form of its policies. Pure.
 
-use crate::capabilities::Capabilities;
-use crate::engine::reach::Reachable;
 use crate::engine::{self, EngineName, Surroundings, Unavailable};
-use crate::policy::{Policy, Site};
+use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::Value;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// One form in which policies can be registered.
@@ -32,25 +30,6 @@ pub(super) fn print(objects: &[Value]) -> String {
 /// The forms in which policies can be registered, the best first, or why none exists.
 pub(super) type Drafts = Result<Arc<Vec<Draft>>, Unavailable>;
 
-/// The inputs of rendering besides the policies.
-#[derive(Clone)]
-pub(in crate::controller) struct Around {
-    pub(in crate::controller) cluster: Arc<Capabilities>,
-    pub(in crate::controller) site: Arc<Site>,
-    pub(in crate::controller) reach: Reachable,
-    /// The resources that cannot be read.
-    pub(in crate::controller) unreadable: BTreeSet<&'static str>,
-}
-
-impl Around {
-    fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.cluster, &other.cluster)
-            && Arc::ptr_eq(&self.site, &other.site)
-            && self.reach == other.reach
-            && self.unreadable == other.unreadable
-    }
-}
-
 /// Policies on a kind by an engine. Each policy is identified by name, UID and spec hash.
 type Group = (EngineName, Arc<Kind>, Vec<(String, String, String)>);
 
@@ -63,22 +42,22 @@ enum Entry {
 /// The cache. It is cleared when an input changes, and it drops entries that a whole plan did not use.
 #[derive(Default)]
 pub(super) struct Rendered {
-    around: Option<Around>,
+    surroundings: Option<Surroundings>,
     entries: HashMap<Group, Entry>,
 }
 
 impl Rendered {
     /// Begins a plan in these surroundings. The cache is used if they have not changed.
-    pub(super) fn begin(self, around: Around) -> Rendering {
-        let is_same = self.around.is_some_and(|known| known.is(&around));
+    pub(super) fn begin(self, surroundings: Surroundings) -> Rendering {
+        let is_same = self.surroundings.is_some_and(|known| known.is_same(&surroundings));
         let entries = if is_same { self.entries } else { HashMap::new() };
-        Rendering { around, entries: RefCell::new(entries), used: RefCell::default() }
+        Rendering { surroundings, entries: RefCell::new(entries), used: RefCell::default() }
     }
 }
 
 /// Renders each group of policies once.
 pub(super) struct Rendering {
-    pub(super) around: Around,
+    pub(super) surroundings: Surroundings,
     entries: RefCell<HashMap<Group, Entry>>,
     /// The groups that were requested; true if with their objects.
     used: RefCell<HashMap<Group, bool>>,
@@ -95,7 +74,7 @@ impl Rendering {
             }
             true
         });
-        Rendered { around: Some(self.around), entries }
+        Rendered { surroundings: Some(self.surroundings), entries }
     }
 
     /// Whether `engine` can register `policies` on `kind`.
@@ -124,11 +103,7 @@ impl Rendering {
         if let Some(Entry::Whole(drafts)) = self.entries.borrow().get(&group) {
             return drafts.clone();
         }
-        let around = &self.around;
-        let is_readable = |resource: &str| !around.unreadable.contains(resource);
-        let (cluster, site, reach) = (&*around.cluster, &*around.site, &around.reach);
-        let surroundings = Surroundings { cluster, site, reach, is_readable: &is_readable };
-        let drafts = engine::drafts(group.0, &group.1, policies, &surroundings)
+        let drafts = engine::drafts(group.0, &group.1, policies, &self.surroundings)
             .map(|drafts| Arc::new(drafts.into_iter().map(Draft::new).collect()));
         self.entries.borrow_mut().insert(group, Entry::Whole(drafts.clone()));
         drafts
@@ -144,11 +119,14 @@ fn group(engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Grou
 mod tests {
     use super::*;
     use crate::api::code::Code;
+    use crate::capabilities::Capabilities;
+    use crate::policy::Site;
     use serde_json::json;
+    use std::collections::BTreeSet;
 
-    fn around(cluster: &Arc<Capabilities>, site: &Arc<Site>) -> Around {
+    fn around(cluster: &Arc<Capabilities>, site: &Arc<Site>) -> Surroundings {
         let reach = Err(Unavailable::new(Code::Reconciling, "not yet"));
-        Around { cluster: cluster.clone(), site: site.clone(), reach, unreadable: BTreeSet::new() }
+        Surroundings { cluster: cluster.clone(), site: site.clone(), reach, unreadable: BTreeSet::new() }
     }
 
     fn policy(image: &str) -> Arc<Policy> {

@@ -65,7 +65,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
 struct Office {
     planner: Planner,
     snapshot: Snapshot,
-    around: Around,
+    surroundings: Surroundings,
     registrations: Registrations,
     now: Instant,
 }
@@ -78,7 +78,7 @@ impl Office {
         Self {
             planner: Planner::default(),
             snapshot: snapshot(objects),
-            around: Around { cluster, site, reach: Ok(Arc::new(reach)), unreadable: BTreeSet::new() },
+            surroundings: Surroundings { cluster, site, reach: Ok(Arc::new(reach)), unreadable: BTreeSet::new() },
             registrations: Registrations::default(),
             now: Instant::now(),
         }
@@ -88,7 +88,7 @@ impl Office {
         self.planner.policies_changed(&self.snapshot);
         let inputs = Inputs {
             snapshot: &self.snapshot,
-            around: self.around.clone(),
+            surroundings: self.surroundings.clone(),
             registrations: &self.registrations,
             sample: &|name, _| Some(format!("sample of {name}")),
             now: self.now,

@@ -93,7 +93,7 @@ impl Planner {
         inputs: &Inputs<'_>,
         requests: &mut Requests,
     ) {
-        if inputs.around.cluster.resource(&key.2).is_none() {
+        if inputs.surroundings.cluster.resource(&key.2).is_none() {
             return;
         }
         self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);

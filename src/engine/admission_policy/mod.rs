@@ -70,9 +70,9 @@ impl Sharing for MutatingAdmissionPolicy {
         &self,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
+        surroundings: &Surroundings,
     ) -> Result<Vec<Value>, Unavailable> {
-        render(kind, policies, surroundings.cluster, surroundings.site)
+        render(kind, policies, &surroundings.cluster, &surroundings.site)
     }
 
     fn render_as(
@@ -101,13 +101,13 @@ impl InServer for MutatingAdmissionPolicy {
         &self,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
+        surroundings: &Surroundings,
     ) -> Option<Vec<Value>> {
-        let Surroundings { cluster, site, is_readable, .. } = surroundings;
+        let Surroundings { cluster, site, unreadable, .. } = surroundings;
         let is_served =
             cluster.registration(registration::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1");
         let resources = [registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS];
-        let is_readable = resources.into_iter().all(*is_readable);
+        let is_readable = !resources.iter().any(|resource| unreadable.contains(resource));
         validating(kind, policies, cluster, site).ok().filter(|_| is_served && is_readable)
     }
 

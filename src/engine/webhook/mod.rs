@@ -106,10 +106,10 @@ impl Sharing for Webhook {
         &self,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
+        surroundings: &Surroundings,
     ) -> Result<Vec<Value>, Unavailable> {
         let Surroundings { cluster, site, reach, .. } = surroundings;
-        let reach = (*reach).clone()?;
+        let reach = reach.clone()?;
         compiled::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
     }
 
@@ -136,13 +136,13 @@ impl Called for Webhook {
         match_conditions: &Value,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-        surroundings: &Surroundings<'_>,
+        surroundings: &Surroundings,
     ) -> Result<Option<Value>, Unavailable> {
-        let Surroundings { cluster, site, reach, is_readable } = surroundings;
-        if !is_readable(registration::MUTATING_WEBHOOKS) {
+        let Surroundings { cluster, site, reach, unreadable } = surroundings;
+        if unreadable.contains(registration::MUTATING_WEBHOOKS) {
             return Ok(None);
         }
-        let reach = (*reach).clone()?;
+        let reach = reach.clone()?;
         let bundle = reach.ca_bundle.as_deref();
         compiled::standby(kind, policies, match_conditions, cluster, site, &reach.endpoint, bundle)
     }
