@@ -24,7 +24,7 @@ mod status;
 mod watches;
 
 use self::discovery::Discovery;
-use self::planner::{Acceptance, Blocked, Inputs, Placed, Planner, Requests, Trial, TrialKey};
+use self::planner::{Acceptance, Blocked, Inputs, Placed, Planner, Requests, TrialKey};
 use self::registrations::{Registrations, Slot};
 use self::status::Statuses;
 use self::watches::Watches;
@@ -104,7 +104,7 @@ impl Tasks {
 enum Finished {
     /// An action of the lifecycle has ended.
     Acted(Slot, Event),
-    Tried(TrialKey, Trial),
+    Tried(TrialKey, Acceptance),
     /// The server's answer about objects, by their print.
     Rehearsed(String, Acceptance),
     /// Whether the missing right has been granted.
@@ -271,7 +271,7 @@ impl Controller {
             let _room = room.acquire_owned().await;
             let namespace = &operator.site().operator_namespace;
             let tried = trial::template(&operator.client, &key.2, &resource, namespace, policy.as_written()).await;
-            Finished::Tried(key, Trial::of(tried, Instant::now(), &operator.timing.controller))
+            Finished::Tried(key, Acceptance::of(tried, Instant::now(), &operator.timing.controller))
         });
     }
 

@@ -19,30 +19,40 @@ use std::time::Instant;
 /// The answers of the server, by [`Draft::print`].
 pub(super) type Acceptances = BTreeMap<String, Acceptance>;
 
-/// Whether the server accepts a registration.
+/// Whether the server accepts a registration or a template.
 pub(in crate::controller) enum Acceptance {
-    /// The request is on its way. Holds the reason of an earlier rejection.
+    /// The request is on its way. Holds the reason of an earlier rejection, which counts until then.
     Asked(Option<Unavailable>),
     Taken,
-    /// Rejected. The question is repeated at that time.
+    /// Rejected, or without a result. The question is repeated at that time, because other admission may be the reason.
     Refused(Unavailable, Instant),
 }
 
 impl Acceptance {
-    /// The `answer` of the server at `now`. An expression that does not compile is asked about less often, because only other
-    /// reasons pass by themselves.
+    /// The `answer` of the server at `now`. An expression that does not compile, and an invalid template, are asked about less
+    /// often, because only other reasons pass by themselves.
     pub(in crate::controller) fn of(
         answer: Result<(), Unavailable>,
         now: Instant,
         timing: &timing::Controller,
     ) -> Self {
-        match answer {
-            Ok(()) => Self::Taken,
-            Err(reason) => {
-                let is_final = reason.code == Code::NotExpressible;
-                let pause = if is_final { timing.verify_again } else { timing.retry };
-                Self::Refused(reason, now + pause)
-            }
+        let Err(reason) = answer else { return Self::Taken };
+        let is_final = matches!(reason.code, Code::NotExpressible | Code::TemplateInvalid | Code::UnknownTemplateField);
+        let pause = if is_final { timing.verify_again } else { timing.retry };
+        Self::Refused(reason, now + pause)
+    }
+
+    /// Whether the question must be repeated.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        matches!(self, Self::Refused(_, at) if *at <= now)
+    }
+
+    /// Why the server did not accept it at the last time.
+    pub(super) fn reason(&self) -> Option<&Unavailable> {
+        match self {
+            Self::Asked(reason) => reason.as_ref(),
+            Self::Taken => None,
+            Self::Refused(reason, _) => Some(reason),
         }
     }
 }
@@ -78,24 +88,15 @@ impl View<'_> {
         }
         let print = &draft.print;
         self.questions.seen.borrow_mut().insert(print.clone());
-        let ask = || {
+        let known = self.planner.acceptances.get(print);
+        if matches!(known, Some(Acceptance::Taken)) {
+            return Ok(());
+        }
+        if known.is_none_or(|known| known.is_due(self.inputs.now)) {
             let mut open = self.questions.open.borrow_mut();
             open.entry(print.clone()).or_insert_with(|| (kind.clone(), draft.objects.clone()));
-        };
-        let reason = match self.planner.acceptances.get(print) {
-            Some(Acceptance::Taken) => return Ok(()),
-            Some(Acceptance::Asked(before)) => before.clone(),
-            Some(Acceptance::Refused(reason, at)) => {
-                if *at <= self.inputs.now {
-                    ask();
-                }
-                Some(reason.clone())
-            }
-            None => {
-                ask();
-                None
-            }
-        };
+        }
+        let reason = known.and_then(Acceptance::reason).cloned();
         // Nothing changes while the server does not answer.
         Err(reason.filter(|reason| reason.code != Code::ServerAway).map_or(Hindrance::Asked, Hindrance::from))
     }
@@ -108,10 +109,7 @@ impl Planner {
         let seen = questions.seen.into_inner();
         self.acceptances.retain(|print, acceptance| seen.contains(print) || matches!(acceptance, Acceptance::Asked(_)));
         for (print, question) in questions.open.into_inner() {
-            let before = match self.acceptances.remove(&print) {
-                Some(Acceptance::Refused(reason, _)) => Some(reason),
-                _ => None,
-            };
+            let before = self.acceptances.get(&print).and_then(Acceptance::reason).cloned();
             self.acceptances.insert(print.clone(), Acceptance::Asked(before));
             requests.rehearsals.push((print, question));
         }
@@ -132,11 +130,5 @@ impl Planner {
         timing: &timing::Controller,
     ) {
         self.rehearsed(print(objects), Acceptance::of(Err(reason.clone()), now, timing));
-    }
-
-    /// Whether a question to the server is due again.
-    pub(super) fn is_rehearsal_due(&self, now: Instant) -> bool {
-        let is_due = |acceptance: &Acceptance| matches!(acceptance, Acceptance::Refused(_, at) if *at <= now);
-        self.acceptances.values().any(is_due)
     }
 }

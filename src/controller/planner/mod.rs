@@ -18,7 +18,7 @@ mod tests;
 
 pub(super) use acceptance::Acceptance;
 pub(super) use blocked::Blocked;
-pub(super) use trials::{Trial, TrialKey};
+pub(super) use trials::TrialKey;
 
 use self::acceptance::{Acceptances, Question, Questions};
 use self::rendered::{Rendered, Rendering};
@@ -113,7 +113,7 @@ pub(super) struct Requests {
 pub(super) struct Planner {
     /// The plan; none after an input has changed.
     plan: Option<Arc<Plan>>,
-    trials: BTreeMap<TrialKey, Trial>,
+    trials: BTreeMap<TrialKey, Acceptance>,
     acceptances: Acceptances,
     /// The engines that turned out not to work, with the reason and the time of that discovery.
     blocked: BTreeMap<Blocked, (Unavailable, Instant)>,
@@ -170,8 +170,7 @@ impl Planner {
 
     /// Drops the plan if a trial of a template or a registration is due again.
     pub(super) fn tick(&mut self, now: Instant) {
-        let is_trial_due = |trial: &Trial| matches!(trial, Trial::Failed(_, at) if *at <= now);
-        if self.trials.values().any(is_trial_due) || self.is_rehearsal_due(now) {
+        if self.trials.values().chain(self.acceptances.values()).any(|acceptance| acceptance.is_due(now)) {
             self.plan = None;
         }
     }
@@ -196,7 +195,7 @@ impl Planner {
             eligible = keep_before_edit(eligible, &failed, inputs.registrations, &mut plan);
         };
         // A failed trial that was due and not repeated is not needed any more.
-        self.trials.retain(|_, trial| !matches!(trial, Trial::Failed(_, at) if *at <= now));
+        self.trials.retain(|_, trial| !trial.is_due(now));
         let view = View { planner: self, inputs, rendering: &rendering, questions: &questions };
         for policy in &eligible {
             let placed = view.place(policy, &choice).map(Arc::new);
@@ -229,7 +228,7 @@ impl Planner {
 
     /// Adds the kinds whose registration must not change until more is known.
     fn note_undecided(&self, inputs: &Inputs<'_>, plan: &mut Plan) {
-        let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Trial::Running(_)));
+        let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Acceptance::Asked(_)));
         plan.undecided.extend(tried.map(|((_, _, kind), _)| kind.clone()));
         for (name, stored) in inputs.snapshot.stored.iter() {
             if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))

@@ -109,7 +109,7 @@ impl Office {
                 return;
             }
             for (key, _) in requests.templates {
-                self.planner.tried(key, Trial::Passed);
+                self.planner.tried(key, Acceptance::Taken);
             }
             for (print, (_, objects)) in requests.rehearsals {
                 self.planner.rehearsed(print, Acceptance::of(answer(&objects), self.now, TIMING));
@@ -158,7 +158,7 @@ fn the_server_is_asked_first_and_nothing_is_decided_until_it_has_answered() {
     let requests = office.draw();
     assert_eq!(requests.templates.len(), 1, "the template is tried on the engine that was chosen");
     assert!(office.plan().undecided.contains(deployments()));
-    office.planner.tried(requests.templates[0].0.clone(), Trial::Passed);
+    office.planner.tried(requests.templates[0].0.clone(), Acceptance::Taken);
     office.settle();
     let wanted = &office.plan().joints[deployments()];
     assert_eq!((wanted.engine, wanted.policies.len()), (asked(), 1));
@@ -238,7 +238,7 @@ fn a_template_that_fails_its_trial_is_told_and_tried_again_later() {
         }
     };
     let invalid = Unavailable::new(Code::TemplateInvalid, "no such field");
-    office.planner.tried(key, Trial::of(Err(invalid), office.now, TIMING));
+    office.planner.tried(key, Acceptance::of(Err(invalid), office.now, TIMING));
     office.draw();
     assert_eq!(office.why("a"), (Code::TemplateInvalid, "no such field".to_owned()));
     office.now += TIMING.verify_again;

@@ -1,47 +1,21 @@
 //! The server's answers about templates: dry-run creates of objects that contain them. Pure.
 
-use super::{Inputs, Plan, Planner, Requests};
-use crate::api::code::Code;
+use super::{Acceptance, Inputs, Plan, Planner, Requests};
 use crate::api::condition::Readiness;
 use crate::controller::policy_state::outcome_of;
 use crate::engine::Unavailable;
 use crate::engine::choice::Choice;
 use crate::policy::Policy;
-use crate::timing;
 use crate::workload::Kind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A template on a kind: the policy's name, the hash of its spec, and the kind.
 pub(in crate::controller) type TrialKey = (String, String, Arc<Kind>);
 
-/// The state of a trial.
-pub(in crate::controller) enum Trial {
-    /// Running, with the reason of the last failure. That reason counts until the trial ends.
-    Running(Option<Unavailable>),
-    Passed,
-    /// The trial failed or had no result. It is repeated at that time, because other admission may have rejected the object.
-    Failed(Unavailable, Instant),
-}
-
-impl Trial {
-    /// The result of a trial that ended at `now`.
-    pub(in crate::controller) fn of(tried: Result<(), Unavailable>, now: Instant, timing: &timing::Controller) -> Self {
-        match tried {
-            Ok(()) => Self::Passed,
-            Err(reason) => {
-                let is_invalid = matches!(reason.code, Code::TemplateInvalid | Code::UnknownTemplateField);
-                let pause = if is_invalid { timing.verify_again } else { timing.retry };
-                Self::Failed(reason, now + pause)
-            }
-        }
-    }
-}
-
 impl Planner {
     /// Records the result of a template trial.
-    pub(in crate::controller) fn tried(&mut self, key: TrialKey, trial: Trial) {
+    pub(in crate::controller) fn tried(&mut self, key: TrialKey, trial: Acceptance) {
         self.trials.insert(key, trial);
         self.plan = None;
     }
@@ -67,19 +41,12 @@ impl Planner {
         };
         for (policy, kind) in pairs.filter(|(_, kind)| is_tried(kind)) {
             let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
-            match self.trials.get(&key) {
-                Some(Trial::Running(None) | Trial::Passed) => {}
-                Some(Trial::Running(Some(reason))) => {
-                    failed.insert(policy.name.clone(), outcome_of(reason.clone()));
-                }
-                Some(Trial::Failed(reason, at)) => {
-                    let reason = reason.clone();
-                    failed.insert(policy.name.clone(), outcome_of(reason.clone()));
-                    if *at <= inputs.now {
-                        self.try_template(policy, key, Some(reason), inputs, requests);
-                    }
-                }
-                None => self.try_template(policy, key, None, inputs, requests),
+            let known = self.trials.get(&key);
+            let is_due = known.is_none_or(|known| known.is_due(inputs.now));
+            let reason = known.and_then(Acceptance::reason).cloned();
+            failed.extend(reason.clone().map(|reason| (policy.name.clone(), outcome_of(reason))));
+            if is_due {
+                self.try_template(policy, key, reason, inputs, requests);
             }
         }
         failed
@@ -97,7 +64,7 @@ impl Planner {
             return;
         }
         self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);
-        self.trials.insert(key.clone(), Trial::Running(failed));
+        self.trials.insert(key.clone(), Acceptance::Asked(failed));
         requests.templates.push((key, policy.clone()));
     }
 }
