@@ -119,7 +119,8 @@ mod tests {
                 (&Method::GET, None) => 404,
                 _ => codes.lock().unwrap().pop().unwrap_or(200),
             };
-            let refusal = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code });
+            let reason = if code == 404 { "NotFound" } else { "Other" };
+            let refusal = json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason });
             let body = if code == 200 { json!(stored.clone().unwrap_or_else(ours)) } else { refusal };
             told.lock().unwrap().push(request.method().clone());
             let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));

@@ -41,7 +41,6 @@ pub struct Witness {
 
 /// An additional registration beside those of policies.
 pub struct SideRegistration {
-    pub resource: &'static str,
     pub name: &'static str,
     /// The name of its rights in messages.
     pub title: &'static str,

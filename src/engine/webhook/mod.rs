@@ -149,7 +149,6 @@ impl Called for Webhook {
 
     fn side_registration(&self) -> SideRegistration {
         SideRegistration {
-            resource: registration::VALIDATING_WEBHOOKS,
             name: author::NAME,
             title: "rights for the author check",
             rights: &[include_str!("../../../config/rbac/author-webhook/role.yaml")],
