@@ -2,7 +2,7 @@
 //! decides which pods the kubelet evicts first, and which ones can have CPUs of their own.
 
 use crate::api::v1alpha1::RawObject;
-use crate::inject::amounts;
+use crate::inject::value::amounts;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use super::Template;
 use super::obstacle::Conflict;
 use super::pod::{Network, Own, Pod};
 use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
-use super::{equal, needs, unmet};
+use super::{equal, unmet, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::Standard;
@@ -91,14 +91,14 @@ fn mount_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
         Some(Conflict { code: Code::PodFieldMismatch, message })
     };
     for mount in added {
-        let (name, path) = (needs::text(mount, "name"), needs::text(mount, "mountPath"));
-        for device in needs::objects(own.item(), &["volumeDevices"]) {
-            if needs::text(device, "name") == name || needs::text(device, "devicePath") == path {
+        let (name, path) = (value::text(mount, "name"), value::text(mount, "mountPath"));
+        for device in value::objects(own.item(), &["volumeDevices"]) {
+            if value::text(device, "name") == name || value::text(device, "devicePath") == path {
                 return conflict(format!("mount `{path}` of volume `{name}` is a device already, in `volumeDevices`"));
             }
         }
-        let is_privileged = needs::at(own.item(), PRIVILEGED).is_some_and(|value| *value == true);
-        if needs::text(mount, PROPAGATION) == BIDIRECTIONAL && !is_privileged {
+        let is_privileged = value::at(own.item(), PRIVILEGED).is_some_and(|value| *value == true);
+        if value::text(mount, PROPAGATION) == BIDIRECTIONAL && !is_privileged {
             return conflict(format!(
                 "mount `{path}` with `mountPropagation: Bidirectional` needs `securityContext.privileged: true`"
             ));
@@ -355,7 +355,7 @@ impl Running<'_> {
                 Network::Host => number("hostPort").or_else(|| number("containerPort")),
             };
             let ip = port.get("hostIP").and_then(Value::as_str).filter(|ip| !ip.is_empty()).unwrap_or(ANY_IP);
-            Some(HostPort { number: number?, protocol: equal::protocol(&port["protocol"]), ip })
+            Some(HostPort { number: number?, protocol: value::protocol(&port["protocol"]), ip })
         })
     }
 }

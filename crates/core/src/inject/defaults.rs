@@ -4,7 +4,7 @@
 //! Pods get more than pod templates, such as requests from limits, or by LimitRanges and ServiceAccounts. None of that
 //! is here.
 
-use super::equal::nanos;
+use super::value::nanos;
 use crate::api::v1alpha1::RawObject;
 use serde_json::Value;
 

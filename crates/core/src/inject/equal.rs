@@ -15,8 +15,8 @@
 
 use super::defaults;
 use super::tables::Fields;
+use super::value::{is_empty, is_quantity, nanos, protocol};
 use crate::api::v1alpha1::RawObject;
-use admission_cel::quantity;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;
@@ -168,11 +168,6 @@ pub(crate) enum Kind {
     Quantity,
 }
 
-/// True if and only if the field `field` of an object that is called `object` holds a quantity.
-pub(crate) fn is_quantity(object: &str, field: &str) -> bool {
-    ["limits", "requests"].contains(&object) || ["sizeLimit", "divisor"].contains(&field)
-}
-
 /// Compares two values of the field `name`.
 pub(crate) fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
     compare_values(wanted, actual, name, kind, Rest::Any)
@@ -210,32 +205,6 @@ fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> bool {
         (Value::Number(wanted), Value::Number(actual)) => wanted == actual || wanted.as_f64() == actual.as_f64(),
         _ => wanted == actual || is_empty(wanted) && is_empty(actual),
     }
-}
-
-/// True if and only if `value` equals absence.
-pub(crate) fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Bool(true) => false,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-    }
-}
-
-pub(crate) fn nanos(value: &Value) -> Option<i128> {
-    match value {
-        Value::String(text) => quantity::nanos(text),
-        Value::Number(number) => quantity::nanos(&number.to_string()),
-        Value::Null => Some(0),
-        _ => None,
-    }
-}
-
-/// The protocol of a port, with its default.
-pub(crate) fn protocol(value: &Value) -> &str {
-    value.as_str().filter(|name| !name.is_empty()).unwrap_or("TCP")
 }
 
 /// A list whose items have a key in Kubernetes, so that their order means nothing.

@@ -14,6 +14,9 @@ use std::collections::HashSet;
 
 const VERSION: u32 = 1;
 
+/// Characters that the name of a container must not have, because markers escape them.
+pub(crate) const UNNAMED: fn(char) -> bool = |c| c < ' ' || c == '"' || c == '\\';
+
 /// The additions of a policy to a workload.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
@@ -84,7 +87,7 @@ pub(crate) fn all(workload: &Workload) -> impl Iterator<Item = Marker> {
 }
 
 /// The names of the policies whose annotation the pod, or pod template, of `workload` has.
-fn policies(workload: &Workload) -> impl Iterator<Item = &str> {
+pub(super) fn policies(workload: &Workload) -> impl Iterator<Item = &str> {
     let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
     annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(MARKER_PREFIX))
 }
@@ -142,7 +145,7 @@ pub(crate) fn pattern() -> String {
 
 /// False only if no marker on `workload` lists the container `name`. Cheap, because it reads no marker.
 pub(super) fn may_list(workload: &Workload, name: &str) -> bool {
-    let is_escaped = name.contains(super::pod::UNNAMED) || name.contains(['~', '/']);
+    let is_escaped = name.contains(UNNAMED) || name.contains(['~', '/']);
     let end = format!("/{name}\"");
     let mut values = policies(workload).filter_map(|policy| workload.pod_annotation(&key(policy)));
     is_escaped || values.any(|value| value.contains(&end))

@@ -7,6 +7,7 @@
 
 pub(crate) mod conflict;
 pub(crate) mod defaults;
+pub(crate) mod edited;
 pub(crate) mod equal;
 pub(crate) mod listed;
 mod loss;
@@ -20,12 +21,14 @@ pub(crate) mod references;
 pub(crate) mod tables;
 mod undo;
 pub(crate) mod unmet;
+pub(crate) mod value;
 
+pub use listed::Cause;
 pub use loss::{Loss, loss};
 pub use obstacle::Conflict;
 pub use presence::Presence;
 pub(crate) use undo::undo_those;
-pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
+pub use undo::{Leftover, Undone, undo, undo_anywhere};
 
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
@@ -35,7 +38,6 @@ use json_patch::Patch;
 use marker::Marker;
 use merge::{Addition, Group, Shape};
 use needs::Needs;
-pub(crate) use needs::amounts;
 use pod::Pod;
 use serde::Serialize;
 use serde_json::Value;

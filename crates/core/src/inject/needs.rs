@@ -5,7 +5,8 @@
 //! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
 
 use super::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
-use super::{Template, equal, marker};
+use super::value::{amounts, at, is_empty, objects, text};
+use super::{Template, marker};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::{self, Demand};
@@ -341,7 +342,7 @@ impl Needs {
 
     fn mount(&mut self, who: &str, mount: &RawObject, spec: &v1alpha1::Template) {
         let name = text(mount, "name");
-        let has_options = mount.get("bindMountOptions").is_some_and(|options| !equal::is_empty(options));
+        let has_options = mount.get("bindMountOptions").is_some_and(|options| !is_empty(options));
         if has_options && !is_own_volume(spec, name) {
             let told = format!("`bindMountOptions` of {who}");
             self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::NoImage));
@@ -387,12 +388,6 @@ impl Usage {
         let name = text(item, "name").to_owned();
         (!requests.is_empty() || !limits.is_empty()).then_some(Self { name, turn, requests, limits })
     }
-}
-
-/// The amounts of `resources.<field>` of a container, in billionths.
-pub(crate) fn amounts(item: &RawObject, field: &str) -> BTreeMap<String, i128> {
-    let amounts = at(item, &["resources", field]).and_then(Value::as_object).into_iter().flatten();
-    amounts.filter_map(|(name, amount)| Some((name.clone(), equal::nanos(amount)?))).collect()
 }
 
 impl Weight {
@@ -477,21 +472,6 @@ fn all_containers(spec: &v1alpha1::Template) -> impl Iterator<Item = &RawObject>
 
 fn is_own_volume(spec: &v1alpha1::Template, name: &str) -> bool {
     spec.volumes.iter().any(|volume| text(volume, "name") == name)
-}
-
-/// The value in `item` at `path`; null counts as absent.
-pub(crate) fn at<'a>(item: &'a RawObject, path: &[&str]) -> Option<&'a Value> {
-    let (first, rest) = path.split_first()?;
-    let value = rest.iter().try_fold(item.get(*first)?, |value, step| value.get(step))?;
-    (!value.is_null()).then_some(value)
-}
-
-pub(crate) fn objects<'a>(item: &'a RawObject, path: &[&str]) -> impl Iterator<Item = &'a RawObject> {
-    at(item, path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
-}
-
-pub(crate) fn text<'a>(item: &'a RawObject, field: &str) -> &'a str {
-    item.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 impl Template {

@@ -1,9 +1,10 @@
 //! The pod of a workload, with the shape that injection needs.
 
 use super::Template;
+use super::marker::{self, UNNAMED};
 use super::obstacle::Conflict;
 use super::tables::{self, Entries, INNER, Inner, LISTS, List, MAPS, Scope};
-use super::{marker, needs};
+use super::value;
 use crate::api::code::Code;
 use crate::api::v1alpha1::RawObject;
 use crate::workload::Workload;
@@ -19,9 +20,6 @@ pub(crate) enum Network {
     /// The host's: Kubernetes makes every container port a host port.
     Host,
 }
-
-/// Characters that the name of a container must not have, because markers escape them.
-pub(crate) const UNNAMED: fn(char) -> bool = |c| c < ' ' || c == '"' || c == '\\';
 
 /// A pod, or a pod template. The lists of its `spec` are lists, and the maps of its `metadata` are maps, if they exist.
 pub(super) struct Pod<'a> {
@@ -86,7 +84,7 @@ impl<'a> Pod<'a> {
 
     /// A field of its `spec`; null counts as absent.
     pub(super) fn value(&self, path: &[&str]) -> Option<&'a Value> {
-        needs::at(self.spec, path)
+        value::at(self.spec, path)
     }
 
     /// The entries of a map of its metadata.

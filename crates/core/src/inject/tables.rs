@@ -2,6 +2,7 @@
 //! content is a new row. `CONTRIBUTING.md` lists the places that name the content one by one.
 
 use super::Template;
+use super::value::text;
 use crate::api::mount_path;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, EnvPlace, Place, RawObject};
@@ -189,10 +190,6 @@ fn source(item: &RawObject) -> String {
         "" => of,
         prefix => format!("{of}:{prefix}"),
     }
-}
-
-fn text<'a>(item: &'a RawObject, field: &str) -> &'a str {
-    item.get(field).and_then(|value| value.as_str()).unwrap_or_default()
 }
 
 /// The key of `item` in a list called `field`, at any depth of a pod.

@@ -4,7 +4,7 @@
 //! of two maps, and those lists and maps. All else stays, and so do items that do not exist exactly once, and volumes
 //! that are still mounted. All of these are reported.
 
-use super::listed::{self, Listed, What};
+use super::listed::{self, Cause, Listed, What};
 use super::marker::{self, Marker};
 use super::tables::Scope;
 use crate::api::MARKER_PREFIX;
@@ -33,23 +33,6 @@ pub struct Leftover {
     pub pointer: String,
     /// The reason.
     pub cause: Cause,
-}
-
-/// The reason why an entry was not removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The marker is unreadable.
-    Unreadable,
-    /// Injection never adds such an entry.
-    Foreign,
-    /// The content does not exist (any more).
-    Missing,
-    /// The content exists more than once.
-    Ambiguous,
-    /// Other content is in its place.
-    Unexpected,
-    /// A container that stays mounts it.
-    Mounted,
 }
 
 impl fmt::Display for Leftover {
@@ -90,7 +73,7 @@ pub(crate) fn undo_those(
     is_wanted: impl Fn(&str) -> bool,
     returns: impl Fn(&str) -> bool + Copy,
 ) -> Option<Undone> {
-    let names: Vec<String> = marked(workload).filter(|name| is_wanted(name)).collect();
+    let names: Vec<&str> = marker::policies(workload).filter(|name| is_wanted(name)).collect();
     if names.is_empty() {
         return None;
     }
@@ -98,9 +81,9 @@ pub(crate) fn undo_those(
     let mut undone = Undone { body: workload.body.clone(), policies: Vec::new(), leftovers: Vec::new() };
     let mut markers = Vec::new();
     for name in names {
-        match marker::read(workload, &name) {
+        match marker::read(workload, name) {
             Some(marker) => markers.push((name, marker)),
-            None => undone.leave(&name, "", Cause::Unreadable),
+            None => undone.leave(name, "", Cause::Unreadable),
         }
     }
     let of_volumes = format!("{pod}/spec/volumes");
@@ -114,7 +97,7 @@ pub(crate) fn undo_those(
     for (name, marker) in &markers {
         undone.take(&pod, name, marker, is_of_volumes, returns);
     }
-    undone.policies = markers.into_iter().map(|(name, _)| name).collect();
+    undone.policies = markers.into_iter().map(|(name, _)| name.to_owned()).collect();
     Some(undone)
 }
 
@@ -157,12 +140,6 @@ fn find_places(value: &Value, path: &mut Vec<String>, places: &mut Vec<Vec<Strin
         find_places(below, path, places);
         path.pop();
     }
-}
-
-/// The policies that have a marker on `workload`, by name.
-fn marked(workload: &Workload) -> impl Iterator<Item = String> {
-    let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
-    annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(MARKER_PREFIX).map(str::to_owned))
 }
 
 impl Undone {

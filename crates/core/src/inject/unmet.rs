@@ -1,17 +1,16 @@
 //! The needs of a template ([`super::needs`]) that a workload does not meet.
 
-use super::Template;
-use super::needs::{self, MAX_ANNOTATIONS, Need, Source, Test, Turn, Usage, Want};
+use super::needs::{MAX_ANNOTATIONS, Need, Source, Test, Turn, Usage, Want};
 use super::obstacle::Conflict;
 use super::pod::{Network, Pod};
 use super::tables::{CONTAINERS, INIT_CONTAINERS, LISTS, List, MAPS};
+use super::{Template, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::{
     Demand, Enforced, Inherited, Level, Lifted, Standard, USER_NAMESPACES_SINCE, WINDOWS_SINCE,
 };
 use crate::api::v1alpha1::{Place, RawObject};
-use crate::inject::equal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -35,7 +34,7 @@ pub(super) fn label_of_jobs(pod: &Pod<'_>, template: &Template) -> Option<Confli
 }
 
 fn is_true(item: &RawObject, path: &[&str]) -> bool {
-    needs::at(item, path).is_some_and(|value| *value == true)
+    value::at(item, path).is_some_and(|value| *value == true)
 }
 
 /// The first conflict that only all `templates` together have.
@@ -54,7 +53,7 @@ fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {
             (!is_there).then(|| format!("names container `{name}`, which the pod does not have"))?
         }
         Want::FieldOf { container: name, path, inherits, allowed } => {
-            let own = container(pod, name).and_then(|item| needs::at(item, path));
+            let own = container(pod, name).and_then(|item| value::at(item, path));
             let value = own.or_else(|| pod.value(path).filter(|_| *inherits))?.as_str().unwrap_or_default();
             let is_allowed = allowed.iter().any(|allowed| allowed == value);
             (!is_allowed).then(|| format!("does not go with `{}: {value}` of container `{name}`", path.join(".")))?
@@ -120,7 +119,7 @@ fn container<'a>(pod: &Pod<'a>, name: &str) -> Option<&'a RawObject> {
 
 fn volume(pod: &Pod<'_>, name: &str, source: Source) -> Option<String> {
     let there = pod.find(list("volumes"), name);
-    let has = |field: &str| there.is_some_and(|volume| needs::at(volume, &[field]).is_some());
+    let has = |field: &str| there.is_some_and(|volume| value::at(volume, &[field]).is_some());
     match source {
         // No check for existence, because it was made before.
         Source::Claim => {
@@ -148,26 +147,26 @@ fn selector(pod: &Pod<'_>, key: &str, value: &str) -> Option<String> {
         return None;
     }
     let owner = pod.owner()?;
-    let wanted = needs::at(owner, &["selector", "matchLabels", key]);
+    let wanted = value::at(owner, &["selector", "matchLabels", key]);
     if wanted.is_some_and(|wanted| wanted != value) {
         return Some("has another value than the `selector` of the workload asks for".to_owned());
     }
-    let requirement = needs::objects(owner, &["selector", "matchExpressions"]).find(|requirement| {
+    let requirement = value::objects(owner, &["selector", "matchExpressions"]).find(|requirement| {
         let is_listed = || {
             requirement
                 .get("values")
                 .and_then(Value::as_array)
                 .is_some_and(|values| values.iter().any(|own| own == value))
         };
-        needs::text(requirement, "key") == key
-            && match needs::text(requirement, "operator") {
+        value::text(requirement, "key") == key
+            && match value::text(requirement, "operator") {
                 "DoesNotExist" => true,
                 "NotIn" => is_listed(),
                 "In" => !is_listed(),
                 _ => false,
             }
     })?;
-    Some(format!("is excluded by the `selector` of the workload, with `{}`", needs::text(requirement, "operator")))
+    Some(format!("is excluded by the `selector` of the workload, with `{}`", value::text(requirement, "operator")))
 }
 
 /// A conflict about HostProcess: in a pod of Windows all containers are HostProcess containers or none is, and they
@@ -184,9 +183,9 @@ fn other_host_process(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     }
     let of_pod = pod.value(HOST_PROCESS).is_some_and(|value| *value == true);
     for there in [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|field| pod.items(list(field))) {
-        let theirs = needs::at(there, HOST_PROCESS).map_or(of_pod, |value| *value == true);
+        let theirs = value::at(there, HOST_PROCESS).map_or(of_pod, |value| *value == true);
         if let Some((_, who)) = own.iter().find(|(wanted, _)| wanted.unwrap_or(of_pod) != theirs) {
-            let name = needs::text(there, "name");
+            let name = value::text(there, "name");
             let but = if theirs { "no HostProcess container" } else { "a HostProcess container" };
             return conflict(who, format!("{but}, other than container `{name}` of the pod"));
         }
@@ -201,7 +200,7 @@ pub(crate) const HOST_PROCESS: &[&str] = &["securityContext", "windowsOptions", 
 fn exceeded(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     let resources = pod.value(&["resources"])?.as_object()?;
     let bound = |field: &str, name: &str| {
-        needs::at(resources, &[field, name]).and_then(|value| Some((value, equal::nanos(value)?)))
+        value::at(resources, &[field, name]).and_then(|value| Some((value, value::nanos(value)?)))
     };
     let is_new = |usage: &&Usage| container(pod, &usage.name).is_none();
     let usages: Vec<&Usage> = templates.iter().flat_map(|template| &template.needs().usage).filter(is_new).collect();
@@ -239,9 +238,9 @@ fn exceeded(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
 /// containers that run at the same time.
 fn requested(pod: &Pod<'_>, usages: &[&Usage], name: &str) -> i128 {
     let amount = |item: &RawObject| {
-        let request = needs::at(item, &["resources", "requests", name])
-            .or_else(|| needs::at(item, &["resources", "limits", name]));
-        request.and_then(equal::nanos).unwrap_or_default()
+        let request = value::at(item, &["resources", "requests", name])
+            .or_else(|| value::at(item, &["resources", "limits", name]));
+        request.and_then(value::nanos).unwrap_or_default()
     };
     let own = |usage: &&Usage| (usage.turn == Turn::Native, usage.requests.get(name).copied().unwrap_or_default());
     let before =

@@ -32,6 +32,7 @@ use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::content::Revision;
 use crate::decision::Decision;
+use crate::inject::edited::{chosen_container, edited};
 use crate::inject::listed::{self, Listed, What};
 use crate::inject::marker::{self, Marker};
 use crate::inject::{self, Cause as Stays, Leftover, Presence, Template, undo_those};
@@ -226,12 +227,12 @@ impl<'a> Own<'a> {
         let mut left = None;
         let exact = from.into_iter().filter(|from| from.template.hash == marker.hash).find_map(|from| {
             let added = from.template.as_listed(&at, &marker);
-            let Some((pointer, wrong)) = listed::edited(workload, &added, &marker) else { return Some(added) };
+            let Some((pointer, wrong)) = edited(workload, &added, &marker) else { return Some(added) };
             left.get_or_insert(Left::edited(&pointer, &wrong));
             None
         });
         let added = exact.ok_or_else(|| left.unwrap_or_else(|| Left::unknown(&marker.hash)))?;
-        if let Some(chosen) = listed::chosen_container(workload, &added, &marker) {
+        if let Some(chosen) = chosen_container(workload, &added, &marker) {
             marker.added.retain(|pointer| *pointer != chosen);
             let mut body = workload.body.clone();
             if let Some(annotations) = body.pointer_mut(&format!("{at}/metadata/annotations")) {

@@ -11,11 +11,10 @@ use crate::content::Revision;
 use crate::decision::Decision;
 use crate::inject::Template;
 use crate::inject::defaults::pull_policy;
-use crate::inject::equal::nanos;
 use crate::inject::listed::{Listed, What, locate};
 use crate::inject::marker::Marker;
-use crate::inject::needs;
 use crate::inject::tables::{CONTAINERS, MAPS, Scope};
+use crate::inject::value::{at, nanos, objects, text};
 use crate::policy::{Policies, Policy, Site};
 use crate::qos;
 use crate::workload::Workload;
@@ -254,7 +253,7 @@ fn amounts_of_created(old: &RawObject, new: &RawObject, site: &Site) -> Option<V
         return None;
     }
     let mut there = old.clone();
-    there.entry("imagePullPolicy").or_insert_with(|| pull_policy(needs::text(old, "image")).into());
+    there.entry("imagePullPolicy").or_insert_with(|| pull_policy(text(old, "image")).into());
     let requests = NAMES.map(|name| (name, amount(old, "requests", name)));
     for (name, amount) in requests.into_iter().filter_map(|(name, amount)| Some((name, amount?))) {
         if let Some(resources) = there.get_mut("resources") {
@@ -299,7 +298,7 @@ fn set_image(there: &mut RawObject, old: &RawObject, new: &RawObject) -> Result<
     }
     // The field cannot change, and a node that has an image `latest` would use an old one.
     let is_latest = pull_policy(wanted.as_str().unwrap_or_default()) == "Always";
-    if is_latest && new.get("imagePullPolicy").is_none() && needs::text(there, "imagePullPolicy") != "Always" {
+    if is_latest && new.get("imagePullPolicy").is_none() && text(there, "imagePullPolicy") != "Always" {
         return Err("its new image needs another `imagePullPolicy`".to_owned());
     }
     there.insert("image".to_owned(), wanted);
@@ -322,13 +321,12 @@ fn changed_amounts(there: &RawObject, old: &RawObject, new: &RawObject, site: &S
         (Some(one), Some(other)) => one == other || nanos(one).is_some() && nanos(one) == nanos(other),
         (one, other) => one.is_none() && other.is_none(),
     };
-    let restarts = needs::objects(there, &["resizePolicy"]).any(|policy| {
-        needs::text(policy, "resourceName") == "memory" && needs::text(policy, "restartPolicy") == "RestartContainer"
-    });
+    let restarts = objects(there, &["resizePolicy"])
+        .any(|policy| text(policy, "resourceName") == "memory" && text(policy, "restartPolicy") == "RestartContainer");
     let may_lower = restarts || site.minor.is_none_or(|minor| minor >= LOWERS_MEMORY);
     let mut changes = Vec::new();
     for (kind, name) in KINDS.into_iter().flat_map(|kind| NAMES.map(|name| (kind, name))) {
-        let there = needs::at(there, &["resources", kind, name]);
+        let there = at(there, &["resources", kind, name]);
         let (old, new) = (amount(old, kind, name), amount(new, kind, name));
         if same(old, new) || new.is_some() && same(there, new) {
             continue;
@@ -349,7 +347,7 @@ fn changed_amounts(there: &RawObject, old: &RawObject, new: &RawObject, site: &S
 
 /// The amount that a container of a pod gets from its template: a request is the limit if it is not set.
 fn amount<'a>(container: &'a RawObject, kind: &str, name: &str) -> Option<&'a Value> {
-    let own = |kind: &str| needs::at(container, &["resources", kind, name]);
+    let own = |kind: &str| at(container, &["resources", kind, name]);
     own(kind).or_else(|| own("limits"))
 }
 

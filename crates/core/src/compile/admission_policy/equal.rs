@@ -7,6 +7,7 @@ use super::cel::{all, list, literal, optional, quoted};
 use crate::api::v1alpha1::RawObject;
 use crate::inject::equal::{self, Keyed, Kind, ListKey, Others};
 use crate::inject::tables::Fields;
+use crate::inject::value;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -43,7 +44,7 @@ impl<'a> Comparison<'a> {
             if self.is_after_admission && equal::is_readmitted(name, field) {
                 continue;
             }
-            let kind = if equal::is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
+            let kind = if value::is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
             terms.push(self.field(value, actual, field, kind)?);
         }
         if fields == Fields::Closed {
@@ -92,12 +93,12 @@ impl<'a> Comparison<'a> {
     }
 
     fn scalar(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
-        let plain = match equal::is_empty(wanted) {
-            _ if name == "protocol" => format!("{} == {}", protocol(actual), quoted(equal::protocol(wanted))),
+        let plain = match value::is_empty(wanted) {
+            _ if name == "protocol" => format!("{} == {}", protocol(actual), quoted(value::protocol(wanted))),
             true => is_empty(actual),
             false => format!("{actual} == {}", literal(wanted)?),
         };
-        match equal::nanos(wanted) {
+        match value::nanos(wanted) {
             Some(nanos) if kind == Kind::Quantity => Ok(quantity(nanos, actual, &plain)),
             _ => Ok(plain),
         }
@@ -162,7 +163,7 @@ impl<'a> Comparison<'a> {
         let key = keyed.key.field();
         let value = wanted.get(key).cloned().unwrap_or_default();
         let same = format!("{item}.{key} == {}", literal(&value)?);
-        let protocol = equal::protocol(wanted.get("protocol").unwrap_or(&Value::Null));
+        let protocol = value::protocol(wanted.get("protocol").unwrap_or(&Value::Null));
         Ok(match keyed.key {
             ListKey::Port => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
             ListKey::Text(_) => same,

@@ -11,9 +11,10 @@ use crate::api::pod_security::{
 };
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::inject::conflict::{self, BIDIRECTIONAL, PRIVILEGED, PROPAGATION};
-use crate::inject::needs::{self, MAX_ANNOTATIONS, Needs, Source, Test, Turn, Usage, Want};
+use crate::inject::needs::{MAX_ANNOTATIONS, Needs, Source, Test, Turn, Usage, Want};
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, LISTS, MAPS};
 use crate::inject::unmet::HOST_PROCESS;
+use crate::inject::value;
 use std::collections::BTreeSet;
 
 /// The tolerance for rounding, because CEL sums resources as floating-point numbers. An excess below this fraction
@@ -165,11 +166,11 @@ fn host_process(needs: &Needs, is_for_host_network: bool, access: &Access) -> Op
 
 /// The condition that the template's mount fits the other fields of the container `c` of the user.
 pub(super) fn mount(mount: &RawObject, access: &Access) -> String {
-    let (name, path) = (quoted(needs::text(mount, "name")), quoted(needs::text(mount, "mountPath")));
+    let (name, path) = (quoted(value::text(mount, "name")), quoted(value::text(mount, "mountPath")));
     let is_it = format!("{} == {name} || {} == {path}", access.text_in("d", "name"), access.text_in("d", "devicePath"));
     let devices = access.list_in("c", "volumeDevices");
     let mut terms = vec![format!("!{devices}.exists(d, {})", access.map_and("d", &format!("({is_it})")))];
-    if needs::text(mount, PROPAGATION) == BIDIRECTIONAL {
+    if value::text(mount, PROPAGATION) == BIDIRECTIONAL {
         terms.push(format!("{} == true", access.value("c", PRIVILEGED)));
     }
     all(&terms)
