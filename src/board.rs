@@ -4,7 +4,7 @@
 //! | fact | written by | read by |
 //! |---|---|---|
 //! | [`InForce`] | the controller, after each look | rollouts |
-//! | [`State`] | the rollouts, after each look | the controller, for statuses and metrics |
+//! | [`RolloutState`] | the rollouts, after each look | the controller, for statuses and metrics |
 
 use crate::api::condition::Progress;
 use crate::policy::Policy;
@@ -39,7 +39,7 @@ impl InForce {
 
 /// How far the rollout of a policy is, for its status and the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct RolloutState {
     /// The hash of the revision that the policy had at the last look. All else is about that one.
     pub looked_at: Option<String>,
     /// The hash of the last revision whose rollout was complete.
@@ -59,7 +59,7 @@ pub struct State {
     pub remaining: usize,
 }
 
-impl State {
+impl RolloutState {
     /// The state for a policy that has the revision `hash` now. Of that one nothing is known before the next look.
     #[must_use]
     pub fn now(self, hash: Option<&str>) -> Self {
@@ -86,7 +86,7 @@ type Facts<T> = Arc<BTreeMap<String, T>>;
 #[derive(Default)]
 pub struct Board {
     in_force: watch::Sender<Facts<InForce>>,
-    rollouts: watch::Sender<Facts<State>>,
+    rollouts: watch::Sender<Facts<RolloutState>>,
 }
 
 impl Board {
@@ -112,17 +112,17 @@ impl Board {
     }
 
     /// How far the rollout of `policy` is; none before the leader has looked at it.
-    pub fn rollout(&self, policy: &str) -> Option<State> {
+    pub fn rollout(&self, policy: &str) -> Option<RolloutState> {
         self.rollouts.borrow().get(policy).cloned()
     }
 
     /// How far all rollouts are.
-    pub fn rollouts(&self) -> Facts<State> {
+    pub fn rollouts(&self) -> Facts<RolloutState> {
         self.rollouts.borrow().clone()
     }
 
     /// Sets how far all rollouts are. Readers are woken unless only counts and the words of messages have changed.
-    pub fn set_rollouts(&self, states: BTreeMap<String, State>) {
+    pub fn set_rollouts(&self, states: BTreeMap<String, RolloutState>) {
         self.rollouts.send_if_modified(|known| {
             let is_same = known.len() == states.len()
                 && known.iter().zip(&states).all(|(a, b)| a.0 == b.0 && a.1.essence() == b.1.essence());
@@ -132,7 +132,7 @@ impl Board {
     }
 
     /// Signals the changes of [`Self::rollouts`] that [`Self::set_rollouts`] names.
-    pub fn rollout_changes(&self) -> watch::Receiver<Facts<State>> {
+    pub fn rollout_changes(&self) -> watch::Receiver<Facts<RolloutState>> {
         self.rollouts.subscribe()
     }
 }
@@ -141,28 +141,28 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn complete() -> State {
-        State {
+    fn complete() -> RolloutState {
+        RolloutState {
             looked_at: Some("old".into()),
             current: Some("old".into()),
             update: Some("old".into()),
             progress: Some(Progress::Complete("m".into())),
             updated: 3,
             ready: 3,
-            ..State::default()
+            ..RolloutState::default()
         }
     }
 
     #[test]
     fn what_was_said_of_one_revision_is_not_said_of_the_next() {
-        let complete = State { is_halted: true, ..complete() };
+        let complete = RolloutState { is_halted: true, ..complete() };
         assert_eq!(complete.clone().now(Some("old")), complete);
         assert_eq!(complete.clone().now(None), complete, "it is not valid any more");
         let now = complete.now(Some("new"));
         assert!(matches!(now.progress, Some(Progress::NewRevision(_))), "{now:?}");
         let told = (now.current.as_deref(), now.update.as_deref(), now.is_halted, now.updated, now.ready);
         assert_eq!(told, (Some("old"), Some("new"), false, 0, 3));
-        assert_eq!(State::default().now(Some("new")), State::default(), "it does not roll");
+        assert_eq!(RolloutState::default().now(Some("new")), RolloutState::default(), "it does not roll");
     }
 
     #[test]
@@ -190,22 +190,22 @@ mod tests {
     fn a_reader_wakes_for_all_but_counts_and_words() {
         let board = Board::default();
         let mut changes = board.rollout_changes();
-        let progress = |progress: fn(String) -> Progress, message: &str| State {
+        let progress = |progress: fn(String) -> Progress, message: &str| RolloutState {
             progress: Some(progress(message.into())),
             ..complete()
         };
         for (state, is_news) in [
             (complete(), true),
             (complete(), false),
-            (State { updated: 1, ready: 2, remaining: 2, ..complete() }, false),
+            (RolloutState { updated: 1, ready: 2, remaining: 2, ..complete() }, false),
             (progress(Progress::Complete, "other words"), false),
             (progress(Progress::RollingOut, "m"), true),
             (progress(Progress::Halted, "m"), true),
-            (State { is_halted: true, ..progress(Progress::Halted, "m") }, true),
+            (RolloutState { is_halted: true, ..progress(Progress::Halted, "m") }, true),
             (complete(), true),
-            (State { update: Some("new".into()), ..complete() }, true),
-            (State { current: Some("new".into()), ..complete() }, true),
-            (State { restarted: Some(Timestamp::UNIX_EPOCH), ..complete() }, true),
+            (RolloutState { update: Some("new".into()), ..complete() }, true),
+            (RolloutState { current: Some("new".into()), ..complete() }, true),
+            (RolloutState { restarted: Some(Timestamp::UNIX_EPOCH), ..complete() }, true),
         ] {
             board.set_rollouts(BTreeMap::from([("envoy".to_owned(), state.clone())]));
             assert_eq!(changes.has_changed().ok(), Some(is_news), "{state:?}");

@@ -2,11 +2,12 @@
 //! cluster.
 
 use crate::capabilities::Capabilities;
-use crate::cluster::client::{CallError, Progress};
-use crate::cluster::hub::Hub;
+use crate::cluster::answer::CallError;
 use crate::cluster::namespaces::{self, Namespaces};
 use crate::cluster::policies::Snapshot;
 use crate::cluster::servers::Servers;
+use crate::cluster::watch::WatchState;
+use crate::cluster::watch::shared::SharedWatches;
 use crate::metrics::Metrics;
 use crate::policy::Site;
 use crate::rollout::stored::rolls;
@@ -36,12 +37,12 @@ pub struct Operator {
     /// The cache of Namespaces. It is filled once a policy needs more than their names.
     pub namespaces: Arc<Namespaces>,
     /// The watches of registrations.
-    pub hub: Hub,
+    pub watches: SharedWatches,
     snapshots: watch::Receiver<Snapshot>,
     site: ArcSwap<Site>,
     capabilities: ArcSwap<Capabilities>,
     discovery: Mutex<Discovered>,
-    namespaces_progress: watch::Sender<Progress>,
+    namespaces_progress: watch::Sender<WatchState>,
 }
 
 /// How [`Operator::capabilities`] came about.
@@ -63,7 +64,7 @@ impl Operator {
         timing: &'static Timing,
     ) -> Self {
         Self {
-            hub: Hub::new(servers.client.clone(), resync, &timing.watch),
+            watches: SharedWatches::new(servers.client.clone(), resync, &timing.watch),
             client: servers.client.clone(),
             servers,
             metrics,
@@ -74,7 +75,7 @@ impl Operator {
             site: ArcSwap::new(site),
             capabilities: ArcSwap::default(),
             discovery: Mutex::new(Discovered { groups: BTreeSet::new(), at: Instant::now() }),
-            namespaces_progress: watch::Sender::new(Progress::Starting),
+            namespaces_progress: watch::Sender::new(WatchState::Starting),
         }
     }
 
@@ -148,7 +149,7 @@ impl Operator {
     }
 
     /// The progress of the cache of Namespaces.
-    pub fn namespaces_progress(&self) -> watch::Receiver<Progress> {
+    pub fn namespaces_progress(&self) -> watch::Receiver<WatchState> {
         self.namespaces_progress.subscribe()
     }
 

@@ -255,15 +255,8 @@ const ANSWERS: &str = "cluster/answer.rs";
 
 /// Whether `line` decides by the words of a server. Conditions of policies are our own words.
 fn reads_words(line: &str) -> bool {
-    const TEXTS: &[&str] = &[
-        ".message",
-        ".message()",
-        ".cause()",
-        "status.reason",
-        "error.to_string()",
-        "error).to_string()",
-        "why(&error)",
-    ];
+    const TEXTS: &[&str] =
+        &[".message", ".message()", "status.reason", "error.to_string()", "error).to_string()", "why(&error)"];
     const LOOKS: &[&str] = &[
         ".contains(",
         ".starts_with(",

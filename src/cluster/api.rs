@@ -165,7 +165,7 @@ impl<K: Clone + DeserializeOwned + Debug> Api<K> {
 }
 
 impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Api<K> {
-    /// The events of a watch. The client's [`watch`](super::client::watch) goes on after failures.
+    /// The events of a watch. The client's [`watched`](super::watch::watched) goes on after failures.
     pub(super) fn watcher(&self, settings: watcher::Config) -> BoxStream<'static, watcher::Result<watcher::Event<K>>>
     where
         K::DynamicType: Send,

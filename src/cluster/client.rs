@@ -1,17 +1,15 @@
 //! The client of the API server: its limits, and the layers that every request passes.
 
-pub use super::answer::{CallError, chain, is_not_found, is_refused, said, why};
-use super::api::{Api, is_sound};
-use super::fitting::{Fitting, PAGE};
-use super::object::Object;
+pub use super::answer::{CallError, chain, said, why};
+use super::api::is_sound;
+use super::fitting::Fitting;
 use super::proxy;
 use crate::metrics::Metrics;
 use crate::outside::shown;
-use crate::timing::{self, ANSWER_LIMIT, CALL_LIMIT};
+use crate::timing::{ANSWER_LIMIT, CALL_LIMIT};
 use anyhow::{Result, anyhow};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::future::BoxFuture;
-use futures::stream::{self, Stream, StreamExt};
 use http::header::AUTHORIZATION;
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
@@ -22,12 +20,10 @@ use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{AuthError, Body, ClientBuilder, ConfigExt, DynBody};
 use kube::config::AuthInfo;
-use kube::runtime::watcher;
 use kube::{Client, Config};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::Duration;
-use tokio::sync::Notify;
 use tower::util::BoxService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
@@ -207,7 +203,7 @@ fn include_uninitialized(mut request: Request<Body>) -> Request<Body> {
 }
 
 /// Counts requests by verb and answer. Sends none whose path a server would resolve or split: a second look, beside
-/// [`Api`].
+/// [`Api`](super::api::Api).
 struct Counted {
     metrics: Arc<Metrics>,
 }
@@ -279,125 +275,6 @@ pub fn backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
         .build()
 }
 
-/// A watch that goes on after failures.
-pub fn watched(
-    api: &Api<Object>,
-    settings: &watcher::Config,
-    timing: &timing::Watch,
-) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
-    let settings = settings.clone().page_size(PAGE);
-    let timeout = settings.timeout.unwrap_or(seconds(timing.duration));
-    paced(api.watcher(settings.timeout(timeout)), Pauses::new(timing))
-}
-
-/// `duration` in whole seconds, the unit of the `timeoutSeconds` of a watch.
-pub fn seconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
-}
-
-/// `events` with a pause after each failure.
-fn paced(
-    events: impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send,
-    pauses: Pauses,
-) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send {
-    let begin = (Box::pin(events), pauses, None);
-    stream::unfold(begin, |(mut events, mut pauses, pause)| async move {
-        if let Some(pause) = pause {
-            tokio::time::sleep(pause).await;
-        }
-        let event = events.next().await?;
-        let pause = pauses.after(&event);
-        Some((event, (events, pauses, pause)))
-    })
-}
-
-/// The pauses of a watch after failures: 0.1 s, doubled up to 1.5 s, each with at most as much jitter. They start again
-/// at 0.1 s once an object has been read. The start of a list does not count, because kube reports it before the
-/// request. (kube's own pauses start again at that point. Otherwise they grow to 30 s, which is as long as the server
-/// lets a create wait for us.)
-struct Pauses {
-    first: Duration,
-    longest: Duration,
-    now: Option<ExponentialBackoff>,
-}
-
-impl Pauses {
-    fn new(timing: &timing::Watch) -> Self {
-        Self { first: timing.first_pause, longest: timing.longest_pause, now: None }
-    }
-
-    fn after<T>(&mut self, event: &watcher::Result<watcher::Event<T>>) -> Option<Duration> {
-        match event {
-            Err(_) => self.now.get_or_insert_with(|| backoff(self.first, self.longest)).next(),
-            Ok(watcher::Event::Init) => None,
-            Ok(_) => {
-                self.now = None;
-                None
-            }
-        }
-    }
-}
-
-/// A watch that goes on after failures. It reads its whole list again after each `resync`, to make up for lost events.
-pub fn watch(
-    api: &Api<Object>,
-    settings: &watcher::Config,
-    resync: Duration,
-    timing: &'static timing::Watch,
-) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
-    renewable_watch(api, settings, resync, timing, Arc::default())
-}
-
-/// The same, and it also reads its whole list again when `renew` is notified.
-pub fn renewable_watch(
-    api: &Api<Object>,
-    settings: &watcher::Config,
-    resync: Duration,
-    timing: &'static timing::Watch,
-    renew: Arc<Notify>,
-) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
-    let (api, settings) = (api.clone(), settings.clone());
-    let begin = move || {
-        let renew = renew.clone();
-        let end = async move {
-            tokio::select! {
-                () = tokio::time::sleep(resync) => {}
-                () = renew.notified() => {}
-            }
-        };
-        watched(&api, &settings, timing).take_until(Box::pin(end))
-    };
-    stream::repeat_with(begin).flatten()
-}
-
-/// The progress of a watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The first list is not complete.
-    Starting,
-    /// The first list is complete.
-    Synced,
-    /// The list or watch failed and is tried again.
-    Failed {
-        /// Whether a right is missing.
-        is_refused: bool,
-        /// The reason.
-        message: String,
-    },
-}
-
-impl Progress {
-    /// Records a failure before the first list is complete. Later failures are ignored, because the objects seen so far
-    /// remain usable. Returns whether the failure was recorded.
-    pub fn fail(&mut self, error: &watcher::Error, message: String) -> bool {
-        let starting = *self != Progress::Synced;
-        if starting {
-            *self = Progress::Failed { is_refused: is_refused(error), message };
-        }
-        starting
-    }
-}
-
 /// Waits for `call`, at most [`CALL_LIMIT`] or the limit of [`limit_requests`].
 ///
 /// # Errors
@@ -413,7 +290,6 @@ pub async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timing::Timing;
 
     #[test]
     fn reads_and_creates_include_uninitialized_objects_and_other_writes_are_untouched() {
@@ -425,22 +301,5 @@ mod tests {
         assert_eq!(sent("GET", "/api/v1/pods?&limit=5"), "/api/v1/pods?&limit=5&includeUninitialized=1");
         assert_eq!(sent("POST", "/api/v1/pods?"), "/api/v1/pods?includeUninitialized=1");
         assert_eq!(sent("PATCH", "/api/v1/pods/a?"), "/api/v1/pods/a?");
-    }
-
-    #[test]
-    fn pauses_grow_while_lists_fail_and_begin_anew_once_something_is_read() {
-        use watcher::Event::{Apply, Init, InitDone};
-        let failed = || Err(watcher::Error::NoResourceVersion);
-        let mut pauses = Pauses::new(&Timing::documented().watch);
-        let mut after = |event| pauses.after::<()>(&event).map(|pause| pause.as_millis());
-        for longest in [200, 400, 800, 1600, 3000, 3000, 3000] {
-            assert_eq!(after(Ok(Init)), None);
-            let pause = after(failed()).expect("a pause");
-            assert!((longest / 2..=longest).contains(&pause), "{pause} ms of {longest}");
-        }
-        for read in [InitDone, Apply(())] {
-            assert_eq!(after(Ok(read)), None);
-            assert!((100..=200).contains(&after(failed()).expect("a pause")));
-        }
     }
 }

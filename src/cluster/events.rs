@@ -41,7 +41,7 @@ pub enum EventReason {
     SidecarInjectionSkipped,
     /// The injection failed.
     SidecarInjectionFailed,
-    /// A policy is in effect.
+    /// A policy is in force.
     PolicyAccepted,
     /// A policy's spec is invalid.
     PolicyRejected,

@@ -1,8 +1,10 @@
 //! The cache of Namespaces, watched only while a policy selects them by more than their names.
 
+use super::answer::{CallError, why};
 use super::api::Api;
-use super::client::{self, CallError, Progress, call, why};
+use super::client::call;
 use super::object::Object;
+use super::watch::{WatchState, watch_with_resync};
 use crate::survival;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
@@ -28,7 +30,7 @@ const WAITING: usize = 32;
 
 /// Namespaces by name, as last seen.
 pub struct Namespaces {
-    state: Mutex<State>,
+    state: Mutex<Cached>,
     /// Signals that a Namespace has been seen.
     news: watch::Sender<()>,
     /// The places for requests about names in reviews.
@@ -36,7 +38,7 @@ pub struct Namespaces {
 }
 
 #[derive(Default)]
-struct State {
+struct Cached {
     known: HashMap<String, Arc<Value>>,
     /// Whether a whole list has been read.
     is_synced: bool,
@@ -48,13 +50,13 @@ struct State {
     holds: (Option<Instant>, Duration),
     relabelled: bool,
     /// The names in reviews that will be asked for. All reviews of one name that come before the request share it.
-    queued: HashMap<String, watch::Sender<Option<Answer>>>,
+    queued: HashMap<String, watch::Sender<Option<Lookup>>>,
     /// The places of waiting reviews, the oldest first: those that may not ask, and those that may. So strangers take no
     /// place of others.
     waiting: [VecDeque<oneshot::Sender<()>>; 2],
 }
 
-impl State {
+impl Cached {
     /// Counts the changes of labels until `now`, unless others have been counted a moment ago.
     fn count(&mut self, now: Instant) {
         let (until, pause) = self.holds;
@@ -65,7 +67,7 @@ impl State {
 }
 
 /// The answer of the server about a name: none if there is no such Namespace.
-type Answer = Result<Option<Arc<Value>>, CallError>;
+type Lookup = Result<Option<Arc<Value>>, CallError>;
 
 impl Default for Namespaces {
     fn default() -> Self {
@@ -173,7 +175,7 @@ impl Namespaces {
         client: &Client,
         name: &str,
         timing: &'static timing::Watch,
-    ) -> Option<watch::Receiver<Option<Answer>>> {
+    ) -> Option<watch::Receiver<Option<Lookup>>> {
         let mut state = self.state();
         if let Some(queued) = state.queued.get(name) {
             return Some(queued.subscribe());
@@ -230,14 +232,14 @@ impl Namespaces {
         self.news.send_replace(());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Cached> {
         // A panic while holding the lock leaves a consistent map.
         survival::lock(&self.state)
     }
 }
 
 /// The answer of a request, once it is there; none if there will be none. Never without a request.
-async fn answered(asked: &mut Option<watch::Receiver<Option<Answer>>>) -> Option<Answer> {
+async fn answered(asked: &mut Option<watch::Receiver<Option<Lookup>>>) -> Option<Lookup> {
     match asked {
         Some(answer) => answer.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone()),
         None => std::future::pending().await,
@@ -253,11 +255,11 @@ pub async fn follow(
     client: Client,
     namespaces: Arc<Namespaces>,
     resync: Duration,
-    progress: &watch::Sender<Progress>,
+    progress: &watch::Sender<WatchState>,
     timing: &'static timing::Watch,
 ) {
     let api = Api::<Object>::all_with(client, &resource());
-    let events = client::watch(&api, &watcher::Config::default(), resync, timing);
+    let events = watch_with_resync(&api, &watcher::Config::default(), resync, timing);
     pin_mut!(events);
     let mut listed = HashSet::new();
     namespaces.state().holds.1 = timing.relabelled;
@@ -276,7 +278,7 @@ pub async fn follow(
                 state.relabelled = true;
                 state.is_synced = true;
                 drop(state);
-                progress.send_replace(Progress::Synced);
+                progress.send_replace(WatchState::Synced);
             }
             Ok(Some(watcher::Event::Apply(object))) => namespaces.set(&object),
             Ok(Some(watcher::Event::Delete(object))) => drop(namespaces.state().known.remove(object.name())),
@@ -316,7 +318,7 @@ mod tests {
     #[test]
     fn whoever_relabels_all_the_time_makes_few_editions_and_the_last_change_counts() {
         let begin = Instant::now();
-        let mut state = State { holds: (None, Duration::from_secs(60)), ..State::default() };
+        let mut state = Cached { holds: (None, Duration::from_secs(60)), ..Cached::default() };
         let mut editions = BTreeMap::new();
         for second in 0..=150 {
             state.changes += u64::from(second < 100);

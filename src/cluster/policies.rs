@@ -1,22 +1,25 @@
 //! The stored policies, parsed once per change and shared by all readers.
 
+use super::answer::{is_refused, why};
 use super::api::Api;
-use super::client::{self, why};
-use super::mirror::Mirror;
+use super::capacity::{Capacity, Measured};
+use super::client::call;
 use super::object::Object;
 use super::revisions::{self, Knowledge, Revisions};
 use super::rights::Refusals;
-use super::room::{Measured, Room};
+use super::watch::cache::WatchCache;
+use super::watch::{seconds, watch_with_resync};
 use crate::api::code::Code;
 use crate::api::condition::condition_in;
 use crate::api::rules::Violation;
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
-use crate::rollout::stored::{self, Foreign, Splits};
+use crate::rollout::stored::Splits;
+use crate::rollout::{Foreign, Stored};
 use crate::survival;
 use crate::timing;
-use futures::{TryStreamExt, pin_mut};
+use futures::{StreamExt, pin_mut};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::ApiResource;
@@ -37,7 +40,7 @@ pub fn resource() -> ApiResource {
 
 /// A stored policy.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredPolicy {
     /// The policy's UID.
     pub uid: String,
     /// The policy's generation; always 1 on some old servers.
@@ -56,8 +59,8 @@ pub struct Stored {
     pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
 }
 
-impl Stored {
-    /// Whether the status says that the policy is in effect.
+impl StoredPolicy {
+    /// Whether the status says that the policy is in force.
     pub fn is_programmed(&self) -> bool {
         condition_in(&self.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
     }
@@ -79,7 +82,7 @@ impl Stored {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Every policy by name, including invalid ones.
-    pub stored: Arc<BTreeMap<String, Stored>>,
+    pub stored: Arc<BTreeMap<String, StoredPolicy>>,
     /// The valid policies.
     pub policies: Arc<Policies>,
     /// Their stored revisions.
@@ -92,7 +95,7 @@ impl Snapshot {
     /// Whether both have the same policies, so that only what is recorded of rollouts may differ. Who waits for policies need not
     /// look again then.
     fn has_policies_of(&self, other: &Self) -> bool {
-        let is_same = |(one, two): (&Stored, &Stored)| {
+        let is_same = |(one, two): (&StoredPolicy, &StoredPolicy)| {
             let is_parsed_alike = match (&one.parsed, &two.parsed) {
                 (Ok(one), Ok(two)) => Arc::ptr_eq(one, two),
                 (Err(one), Err(two)) => Arc::ptr_eq(one, two),
@@ -130,54 +133,38 @@ pub async fn follow(
     metrics: &Metrics,
     timing: &'static timing::Watch,
 ) {
-    let Limits { max_policies, resync, are_rollouts_on, mut wants_revisions } = limits;
+    let mut known = WatchedPolicies::new(&limits, &site);
+    let Limits { resync, mut wants_revisions, .. } = limits;
     let policies = Api::<Object>::all_with(client.clone(), &resource());
-    let settings = watcher::Config::default().timeout(client::seconds(timing.duration_of_custom_resources));
-    let events = client::watch(&policies, &settings, resync, timing);
+    let settings = watcher::Config::default().timeout(seconds(timing.duration_of_custom_resources));
+    let events = watch_with_resync(&policies, &settings, resync, timing);
     let api = Api::<Object>::namespaced_with(client, &site.operator_namespace, &revisions::resource());
     let settings = watcher::Config::default().labels(&revisions::selector());
     // Asked for nothing before a policy needs it.
-    let revised = client::watch(&api, &settings, resync, timing);
+    let revised = watch_with_resync(&api, &settings, resync, timing);
     pin_mut!(events, revised);
-    let mut known = Known {
-        stored: Mirror::default(),
-        revisions: Mirror::default(),
-        refusals: Refusals::default(),
-        refused: None,
-        published: BTreeMap::new(),
-        splits: Splits::new(are_rollouts_on, &site),
-        room: Room::new(max_policies),
-        editions: Editions::default(),
-    };
     let read = |value: &Value| guarded(metrics, || Policy::parse(value, &site));
     let (mut is_complete, mut is_orphaned) = (true, false);
     loop {
         let is_change = tokio::select! {
             () = tokio::time::sleep(timing.first_pause), if !is_complete => true,
-            event = events.try_next() => match event {
-                Ok(Some(event)) => {
-                    known.apply(&event, read);
-                    !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
-                }
-                Ok(None) => return,
-                Err(error) => {
+            event = events.next() => match event {
+                Some(Ok(event)) => known.apply(&event, read),
+                Some(Err(error)) => {
                     warn!(error = why(&error), "Cannot follow the policies; trying again");
                     false
                 }
+                None => return,
             },
             // A change alone: the next turn reads revisions, or reads them no more.
             changed = wants_revisions.changed(), if !is_orphaned => {
                 is_orphaned = changed.is_err();
                 false
             }
-            event = revised.try_next(), if known.needs_revisions() || *wants_revisions.borrow() => match event {
-                Ok(Some(event)) => {
-                    known.revisions.apply(&event, |object, _| revision(metrics, object));
-                    known.refused = None;
-                    !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
-                }
-                Ok(None) => return,
-                Err(error) => known.note_refused(&error, timing),
+            event = revised.next(), if known.needs_revisions() || *wants_revisions.borrow() => match event {
+                Some(Ok(event)) => known.apply_revision(&event, metrics),
+                Some(Err(error)) => known.note_refused(&error, timing),
+                None => return,
             },
         };
         if is_change {
@@ -189,17 +176,22 @@ pub async fn follow(
     }
 }
 
+/// Whether `event` changes what is known: a list does at its end alone.
+fn is_change(event: &watcher::Event<Object>) -> bool {
+    !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_))
+}
+
 /// What the watches have shown.
-struct Known {
-    stored: Mirror<Measured>,
-    revisions: Mirror<Option<Result<stored::Stored, Foreign>>>,
+struct WatchedPolicies {
+    stored: WatchCache<Measured>,
+    revisions: WatchCache<Option<Result<Stored, Foreign>>>,
     refusals: Refusals,
     /// Why revisions cannot be read, once a right is missing. An API server that has just started knows no rights yet.
     refused: Option<String>,
     /// What was published last of each policy whose revisions decide.
     published: BTreeMap<String, Arc<Policy>>,
     splits: Splits,
-    room: Room,
+    capacity: Capacity,
     editions: Editions,
 }
 
@@ -256,7 +248,7 @@ fn parse(
     let odd_times = times.into_iter().filter(is_odd).map(|(key, _)| key).collect();
     let created = value["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
     let status = Arc::new(value["status"].take());
-    let stored = Stored { uid, generation, edition: 0, status, resumed, restarted, odd_times, parsed };
+    let stored = StoredPolicy { uid, generation, edition: 0, status, resumed, restarted, odd_times, parsed };
     Measured { stored, created, size }
 }
 
@@ -267,9 +259,8 @@ fn size(value: &Value) -> usize {
 
 /// The revision in `object`, if its content is what its name says; none if it says that it is of no policy. A panic costs only this
 /// revision.
-fn revision(metrics: &Metrics, object: &Object) -> Option<Result<stored::Stored, Foreign>> {
-    let parsed =
-        survival::attempt(metrics, "reading a revision", || stored::Stored::parse(&object.value())).flatten()?;
+fn revision(metrics: &Metrics, object: &Object) -> Option<Result<Stored, Foreign>> {
+    let parsed = survival::attempt(metrics, "reading a revision", || Stored::parse(&object.value())).flatten()?;
     if let Err(foreign) = &parsed {
         warn!(code = %Foreign::CODE, policy = foreign.policy, name = foreign.name, why = foreign.why, "A stored revision is ignored");
     }
@@ -284,19 +275,44 @@ fn guarded(metrics: &Metrics, read: impl FnOnce() -> Result<Policy, Vec<Violatio
     })
 }
 
-impl Known {
-    /// Applies `event`. A list is not parsed beyond what there may be room for.
-    fn apply(&mut self, event: &watcher::Event<Object>, read: impl Fn(&Value) -> Result<Policy, Vec<Violation>>) {
+impl WatchedPolicies {
+    fn new(limits: &Limits, site: &Arc<Site>) -> Self {
+        Self {
+            stored: WatchCache::default(),
+            revisions: WatchCache::default(),
+            refusals: Refusals::default(),
+            refused: None,
+            published: BTreeMap::new(),
+            splits: Splits::new(limits.are_rollouts_on, site),
+            capacity: Capacity::new(limits.max_policies),
+            editions: Editions::default(),
+        }
+    }
+
+    /// Applies `event` of the policies. A list is not parsed beyond what there may be room for. Returns whether that is a change.
+    fn apply(
+        &mut self,
+        event: &watcher::Event<Object>,
+        read: impl Fn(&Value) -> Result<Policy, Vec<Violation>>,
+    ) -> bool {
         if matches!(event, watcher::Event::Init) {
-            self.room.begin();
+            self.capacity.begin();
         }
         let is_listed = matches!(event, watcher::Event::InitApply(_));
-        let room = &mut self.room;
+        let capacity = &mut self.capacity;
         self.stored.apply(event, |object, kept| {
             parse(object, kept, |value| {
-                if is_listed && !room.takes(size(value)) { Err(room.refusal().to_vec()) } else { read(value) }
+                if is_listed && !capacity.takes(size(value)) { Err(capacity.refusal().to_vec()) } else { read(value) }
             })
         });
+        is_change(event)
+    }
+
+    /// Applies `event` of the revisions. Returns whether that is a change.
+    fn apply_revision(&mut self, event: &watcher::Event<Object>, metrics: &Metrics) -> bool {
+        self.revisions.apply(event, |object, _| revision(metrics, object));
+        self.refused = None;
+        is_change(event)
     }
 
     /// Drops the policies for which there is no room, and reads those that got room. Returns whether all of them could be
@@ -309,8 +325,8 @@ impl Known {
         if !self.stored.is_complete() {
             return true;
         }
-        let without = self.room.without(self.stored.known());
-        let refusal = self.room.refusal();
+        let without = self.capacity.without(self.stored.known());
+        let refusal = self.capacity.refusal();
         for name in &without {
             self.stored.change(name, |policy| policy.stored.parsed = Err(refusal.clone()));
         }
@@ -319,7 +335,7 @@ impl Known {
         for name in unread.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             // A list, because the operator has the right to list policies, and not to get one.
             let by_name = ListParams::default().fields(&format!("metadata.name={name}"));
-            match client::call(policies.list(&by_name)).await {
+            match call(policies.list(&by_name)).await {
                 Ok(found) => {
                     for object in found {
                         let event = watcher::Event::Apply(object);
@@ -338,7 +354,7 @@ impl Known {
     /// Records that revisions could not be read. Returns whether that changes what is published.
     fn note_refused(&mut self, error: &watcher::Error, timing: &timing::Watch) -> bool {
         let now = Instant::now();
-        if !client::is_refused(error) {
+        if !is_refused(error) {
             warn!(error = why(error), "Cannot follow the revisions of policies; trying again");
             self.refusals.note_failure(now);
             return false;
@@ -394,14 +410,14 @@ impl Known {
             let parsed = stored.parsed.clone().map(split);
             (
                 name.clone(),
-                Stored {
+                StoredPolicy {
                     generation: parsed.as_ref().map_or(stored.generation, |policy| policy.meta.generation),
                     parsed,
                     ..stored.clone()
                 },
             )
         });
-        let mut stored: BTreeMap<String, Stored> = stored.collect();
+        let mut stored: BTreeMap<String, StoredPolicy> = stored.collect();
         self.editions.of.retain(|name, _| stored.contains_key(name));
         for (name, stored) in &mut stored {
             let hash = stored.parsed.as_ref().ok().map(|policy| policy.spec_hash.as_str());

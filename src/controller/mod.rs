@@ -383,7 +383,7 @@ mod tests {
     use crate::capabilities::Capabilities;
     use crate::capabilities::registration::{GROUP, MUTATING_WEBHOOKS};
     use crate::cluster::events::Recorder;
-    use crate::cluster::policies::Stored;
+    use crate::cluster::policies::StoredPolicy;
     use crate::cluster::servers::Servers;
     use crate::policy::Site;
     use crate::survival::lock;
@@ -440,7 +440,7 @@ mod tests {
         let stored = |number: usize| {
             let (status, parsed) = (Arc::default(), Err(Arc::default()));
             let uid = number.to_string();
-            let stored = Stored {
+            let stored = StoredPolicy {
                 uid,
                 generation: 1,
                 edition: 1,
@@ -452,7 +452,7 @@ mod tests {
             };
             (format!("p{number}"), stored)
         };
-        let stored: BTreeMap<String, Stored> = (0..30).map(stored).collect();
+        let stored: BTreeMap<String, StoredPolicy> = (0..30).map(stored).collect();
         let snapshot = Snapshot { stored: Arc::new(stored), synced: true, ..Snapshot::default() };
         let mut controller = controller_of(Client::new(slow, "default"), snapshot.clone());
         controller.policies_changed();

@@ -5,12 +5,12 @@ use super::policy_state::PolicyState;
 use crate::api::code::Code;
 use crate::api::condition::{self, Progress, Readiness, condition_in};
 use crate::api::v1alpha1::SidecarPolicyStatus;
-use crate::board::{InForce, State};
+use crate::board::{InForce, RolloutState};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
-use crate::cluster::policies::{self, Snapshot, Stored};
+use crate::cluster::policies::{self, Snapshot, StoredPolicy};
 use crate::engine::lifecycle::Registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
@@ -180,7 +180,7 @@ impl Controller {
 
     /// Writes into the status of `policies` that the operator stops, before their registrations are deleted. Otherwise the next
     /// leader would treat them as deleted by hand. Tries each policy once, and repeats the failed ones until `until`.
-    pub(super) async fn tell_stopped(&mut self, policies: Vec<(&str, &Stored)>, message: &str, until: Instant) {
+    pub(super) async fn tell_stopped(&mut self, policies: Vec<(&str, &StoredPolicy)>, message: &str, until: Instant) {
         for (name, _) in &policies {
             self.set_outcome(name, Readiness::Waiting { code: Code::Stopped, message: message.into() });
         }
@@ -235,12 +235,15 @@ impl Controller {
 
     /// Writes the status of a policy if it has changed, after a write of it that is still on its way. Returns false if the server did
     /// not accept it.
-    pub(super) async fn write_status_now(&mut self, name: &str, stored: &Stored) -> bool {
+    pub(super) async fn write_status_now(&mut self, name: &str, stored: &StoredPolicy) -> bool {
         self.write_all_now(vec![(name, stored)]).await.is_empty()
     }
 
     /// [`Self::write_status_now`] for all of `policies`. Returns those whose status the server did not accept.
-    async fn write_all_now<'a>(&mut self, mut policies: Vec<(&'a str, &'a Stored)>) -> Vec<(&'a str, &'a Stored)> {
+    async fn write_all_now<'a>(
+        &mut self,
+        mut policies: Vec<(&'a str, &'a StoredPolicy)>,
+    ) -> Vec<(&'a str, &'a StoredPolicy)> {
         let mut writes = Vec::new();
         for (name, stored) in &policies {
             writes.extend(self.write(name, stored));
@@ -252,7 +255,11 @@ impl Controller {
     }
 
     /// The write of the status of a policy, if it may be written now.
-    fn due_write(&mut self, name: &str, stored: &Stored) -> Option<impl Future<Output = Written> + Send + 'static> {
+    fn due_write(
+        &mut self,
+        name: &str,
+        stored: &StoredPolicy,
+    ) -> Option<impl Future<Output = Written> + Send + 'static> {
         let state = self.statuses.policies.get(name).filter(|_| !self.statuses.is_writing(name))?;
         let (timing, now) = (&self.operator.timing.controller, Instant::now());
         let known = state.writes.known(&stored.status, now, timing.status_period);
@@ -272,7 +279,11 @@ impl Controller {
     }
 
     /// The write of the status of a policy, if it has changed. It waits for an earlier write of it.
-    fn write(&mut self, name: &str, stored: &Stored) -> Option<impl Future<Output = Written> + Send + 'static + use<>> {
+    fn write(
+        &mut self,
+        name: &str,
+        stored: &StoredPolicy,
+    ) -> Option<impl Future<Output = Written> + Send + 'static + use<>> {
         let state = self.statuses.policies.get(name)?;
         let (period, now) = (self.operator.timing.controller.status_period, Instant::now());
         let known = state.writes.known(&stored.status, now, period);
@@ -301,7 +312,7 @@ impl Controller {
     }
 
     /// The status of a policy whose status is `known`.
-    fn status(&self, name: &str, stored: &Stored, known: &Value) -> SidecarPolicyStatus {
+    fn status(&self, name: &str, stored: &StoredPolicy, known: &Value) -> SidecarPolicyStatus {
         let outcome = self.statuses.policies.get(name).map_or(&Readiness::FirstSight, |state| &state.outcome);
         let old: SidecarPolicyStatus = serde_json::from_value(known.clone()).unwrap_or_default();
         let policy = stored.parsed.as_ref().ok();
@@ -391,7 +402,7 @@ impl Controller {
         metrics.resource_policies.set(self.policies_by_engine());
         let rollouts = self.settings.board.rollouts();
         let rolling = || rollouts.iter().filter(|(_, state)| state.progress.is_some());
-        let gauge = |value: fn(&State) -> usize| {
+        let gauge = |value: fn(&RolloutState) -> usize| {
             rolling().map(|(policy, state)| ([policy.clone()], value(state) as i64)).collect()
         };
         rolling().for_each(|(policy, _)| metrics.rollouts.show(policy));

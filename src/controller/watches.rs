@@ -2,8 +2,8 @@
 
 use super::{Controller, Finished};
 use crate::capabilities::Capabilities;
-use crate::cluster::client::Progress;
 use crate::cluster::policies::Snapshot;
+use crate::cluster::watch::WatchState;
 use crate::engine;
 use crate::workload::{KINDS, Kind, ObjectRef};
 use crate::workloads::Workloads;
@@ -70,7 +70,7 @@ pub(super) struct Watching {
     /// The resource as the server serves it.
     pub(super) resource: ApiResource,
     pub(super) task: AbortHandle,
-    pub(super) progress: watch::Receiver<Progress>,
+    pub(super) progress: watch::Receiver<WatchState>,
 }
 
 impl Drop for Watching {
@@ -105,7 +105,7 @@ impl Watches {
     }
 
     /// The progress of the watch of `kind`; none if the kind is not watched.
-    pub(super) fn progress(&self, kind: &Arc<Kind>) -> Option<Progress> {
+    pub(super) fn progress(&self, kind: &Arc<Kind>) -> Option<WatchState> {
         self.watched.get(kind).map(|watching| watching.progress.borrow().clone())
     }
 
@@ -174,7 +174,7 @@ impl Controller {
         self.give_up_what_is_not_served(&capabilities);
         for (kind, resource) in &wanted {
             self.watches.watched.entry(kind.clone()).or_insert_with(|| {
-                let (sender, progress) = watch::channel(Progress::Starting);
+                let (sender, progress) = watch::channel(WatchState::Starting);
                 let (workloads, kind, served) = (self.workloads.clone(), kind.clone(), resource.clone());
                 let follow = async move {
                     let begin = || follow(&workloads, &kind, &served, &sender);
@@ -196,9 +196,9 @@ impl Controller {
         // Readiness depends on targeted kinds alone: objects from earlier leaders are searched in parallel.
         let mut needed =
             snapshot.policies.iter().flat_map(|policy| &policy.kinds).filter_map(|kind| self.watches.watched.get(kind));
-        let are_namespaces_read =
-            !snapshot.policies.read_namespaces() || *self.operator.namespaces_progress().borrow() != Progress::Starting;
-        if are_namespaces_read && needed.all(|watching| *watching.progress.borrow() != Progress::Starting) {
+        let are_namespaces_read = !snapshot.policies.read_namespaces()
+            || *self.operator.namespaces_progress().borrow() != WatchState::Starting;
+        if are_namespaces_read && needed.all(|watching| *watching.progress.borrow() != WatchState::Starting) {
             self.ready.store(true, Ordering::Relaxed);
         }
     }

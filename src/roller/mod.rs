@@ -24,7 +24,7 @@ use self::policy::{Rolled, was_halted};
 use self::task::{Happened, Task};
 use crate::api::code::Code;
 use crate::api::condition::Progress;
-use crate::board::{Board, InForce, State};
+use crate::board::{Board, InForce, RolloutState};
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::policies::Snapshot;
 use crate::cluster::revisions::Knowledge;
@@ -148,7 +148,7 @@ impl Roller<'_> {
                     evicting.insert(name.clone(), self.evicting(name, &snapshot));
                 }
                 Ok(_) => {}
-                Err(_) => rolled.shown = State::default(),
+                Err(_) => rolled.shown = RolloutState::default(),
             }
         }
         let states = self.policies.iter().map(|(name, rolled)| (name.clone(), rolled.shown.clone()));
@@ -228,7 +228,7 @@ impl Roller<'_> {
             return Some(task);
         }
         if !rolls(policy) {
-            rolled.shown = State { looked_at: rolled.shown.looked_at.take(), ..State::default() };
+            rolled.shown = RolloutState { looked_at: rolled.shown.looked_at.take(), ..RolloutState::default() };
             return None;
         }
         rolled.step(policy, stored, &revisions, &facts)

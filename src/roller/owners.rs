@@ -4,12 +4,13 @@
 //! as it is, because it may not be created again.
 
 use crate::api::condition::condition_in;
+use crate::cluster::answer::{is_refused, why};
 use crate::cluster::api::Api;
-use crate::cluster::client::{self, why};
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
 use crate::cluster::policies::Snapshot;
 use crate::cluster::rights::Refusals;
+use crate::cluster::watch::watch_with_resync;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
 use crate::refit::MAKERS;
@@ -67,7 +68,7 @@ impl Seen {
     ) {
         let was_read = self.whole.contains(kind);
         let (refusals, message) = self.refused.entry(kind).or_default();
-        if !client::is_refused(error) {
+        if !is_refused(error) {
             refusals.note_failure(now);
             return;
         }
@@ -178,7 +179,7 @@ async fn follow(
     (seen, changes): (&Mutex<Seen>, &Notify),
 ) {
     let api = Api::<Object>::all_with(operator.client.clone(), resource);
-    let events = client::watch(&api, &watcher::Config::default(), operator.resync, &operator.timing.watch);
+    let events = watch_with_resync(&api, &watcher::Config::default(), operator.resync, &operator.timing.watch);
     pin_mut!(events);
     // A panic costs only this object: its pods then belong to an unknown owner.
     let read = |object: &Object| {

@@ -65,7 +65,7 @@ impl Counts {
 
 /// What was known of a workload before it was counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum Before {
     /// Nothing: it is new.
     Nothing,
     /// A newer version, or that it has been deleted since. Then this one is not counted.
@@ -166,14 +166,14 @@ impl Census {
     }
 
     /// Counts a stored workload, unless a newer version has been counted. Returns what was known of it.
-    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> Known {
+    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> Before {
         let key = self.key(object);
         let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
         let version = counted.version(object.version());
         let known = counted.entries.get_mut(&key);
         if let Some(known) = known.filter(|known| known.version > version) {
             known.listing = self.listing;
-            return Known::Newer;
+            return Before::Newer;
         }
         // Join comes before leave, because both are often the same fate, which would be dropped and created again.
         let fate = self.join(Shared { namespace: Arc::from(object.namespace()), fate });
@@ -184,9 +184,9 @@ impl Census {
             self.note_change(fate);
         }
         let known = match left {
-            None => Known::Nothing,
-            Some(left) if left == fate => Known::Same,
-            Some(left) => Known::Other(self.fates[left as usize].0.fate.clone()),
+            None => Before::Nothing,
+            Some(left) if left == fate => Before::Same,
+            Some(left) => Before::Other(self.fates[left as usize].0.fate.clone()),
         };
         if let Some(left) = left {
             self.leave(left, fate);
@@ -478,7 +478,7 @@ mod tests {
         census.counts("p")
     }
 
-    /// The only container lacks the variable that the marker lists. A policy that is in effect names that container: only
+    /// The only container lacks the variable that the marker lists. A policy that is in force names that container: only
     /// where it matches, the container is not the user's own.
     #[test]
     fn a_workload_is_counted_as_a_decision_by_all_policies_would_find_it() {
@@ -577,10 +577,10 @@ mod tests {
     fn a_change_moves_an_object_from_one_sum_to_the_other() {
         let mut census = Census::default();
         let mut count = |version, tally| census.count(kind(), &object("a", version), fate(tally));
-        assert_eq!(count(1, Tally::Missed), Known::Nothing);
-        assert_eq!(count(2, Tally::Injected), Known::Other(fate(Tally::Missed)));
-        assert_eq!(count(1, Tally::Missed), Known::Newer);
-        assert_eq!(count(2, Tally::Injected), Known::Same);
+        assert_eq!(count(1, Tally::Missed), Before::Nothing);
+        assert_eq!(count(2, Tally::Injected), Before::Other(fate(Tally::Missed)));
+        assert_eq!(count(1, Tally::Missed), Before::Newer);
+        assert_eq!(count(2, Tally::Injected), Before::Same);
         assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
         assert_eq!((census.has(kind(), ("", "a")), census.has(kind(), ("", "b"))), (true, false));
         census.remove(kind(), &object("a", 3));

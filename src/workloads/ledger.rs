@@ -14,7 +14,7 @@ const MESSAGE: usize = 256;
 
 /// The fate of a workload that could not be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum AfterFailure {
     /// The workload matches, and is stored without the sidecar.
     Missed,
     /// The workload is stored. Whether it matches, or is valid, is unknown.
@@ -29,7 +29,7 @@ pub type Hashes = (u64, u64);
 struct Failed {
     hashes: Hashes,
     failure: Failure,
-    fate: Fate,
+    fate: AfterFailure,
 }
 
 #[derive(Default)]
@@ -47,13 +47,13 @@ pub struct Ledger {
 
 impl Ledger {
     /// Records that `policy` could not be injected into an object.
-    pub fn failed(&mut self, policy: &str, mut failure: Failure, fate: Fate) {
+    pub fn failed(&mut self, policy: &str, mut failure: Failure, fate: AfterFailure) {
         shorten(&mut failure.message);
         let hashes = self.hashes(&failure.kind, &failure.namespace, &failure.name);
         let missed = self.missed.entry(policy.to_owned()).or_default();
         match fate {
-            Fate::Missed => missed.insert(hashes),
-            Fate::Untold | Fate::Refused => missed.remove(&hashes),
+            AfterFailure::Missed => missed.insert(hashes),
+            AfterFailure::Untold | AfterFailure::Refused => missed.remove(&hashes),
         };
         let failures = self.failures.entry(policy.to_owned()).or_default();
         failures.retain(|old| old.hashes != hashes);
@@ -86,7 +86,7 @@ impl Ledger {
         }
     }
 
-    fn forget_object(&mut self, object: Hashes, forgets: impl Fn(Fate) -> bool) {
+    fn forget_object(&mut self, object: Hashes, forgets: impl Fn(AfterFailure) -> bool) {
         for missed in self.missed.values_mut() {
             missed.remove(&object);
         }
@@ -144,8 +144,8 @@ impl Ledger {
     }
 }
 
-fn is_stored(fate: Fate) -> bool {
-    fate != Fate::Refused
+fn is_stored(fate: AfterFailure) -> bool {
+    fate != AfterFailure::Refused
 }
 
 fn shorten(message: &mut String) {
@@ -174,10 +174,10 @@ mod tests {
     fn every_object_that_is_stored_without_is_counted_and_what_is_stored_nowhere_is_only_told() {
         let mut ledger = Ledger::default();
         for number in 0..20 {
-            ledger.failed("p", failure(&number.to_string()), Fate::Missed);
+            ledger.failed("p", failure(&number.to_string()), AfterFailure::Missed);
         }
-        ledger.failed("p", failure("refused"), Fate::Refused);
-        ledger.failed("p", failure("untold"), Fate::Untold);
+        ledger.failed("p", failure("refused"), AfterFailure::Refused);
+        ledger.failed("p", failure("untold"), AfterFailure::Untold);
         assert_eq!(ledger.missed("p"), 20);
         for name in ["0", "refused", "untold"] {
             ledger.deleted("Pod", "n", name);
@@ -191,14 +191,18 @@ mod tests {
     #[test]
     fn what_a_list_does_not_show_is_gone_but_for_other_kinds_and_what_was_refused() {
         let mut ledger = Ledger::default();
-        ledger.failed("p", failure("refused"), Fate::Refused);
-        ledger.failed("p", failure("untold"), Fate::Untold);
+        ledger.failed("p", failure("refused"), AfterFailure::Refused);
+        ledger.failed("p", failure("untold"), AfterFailure::Untold);
         for number in 0..20 {
-            ledger.failed("p", failure(&number.to_string()), Fate::Missed);
+            ledger.failed("p", failure(&number.to_string()), AfterFailure::Missed);
         }
-        ledger.failed("q", Failure { kind: "Job".into(), ..failure("1") }, Fate::Missed);
+        ledger.failed("q", Failure { kind: "Job".into(), ..failure("1") }, AfterFailure::Missed);
         for name in ["refused", "untold"] {
-            ledger.failed("r", failure(name), if name == "untold" { Fate::Untold } else { Fate::Refused });
+            ledger.failed(
+                "r",
+                failure(name),
+                if name == "untold" { AfterFailure::Untold } else { AfterFailure::Refused },
+            );
         }
         let mut unseen = ledger.stored("Pod");
         assert!(unseen.remove(&ledger.hashes("Pod", "n", "19")) && unseen.remove(&ledger.hashes("Pod", "n", "0")));
@@ -213,7 +217,7 @@ mod tests {
     fn five_failures_are_kept_newest_first_and_each_object_once() {
         let mut ledger = Ledger::default();
         for name in ["a", "b", "c", "d", "e", "f", "f"] {
-            ledger.failed("p", failure(name), Fate::Missed);
+            ledger.failed("p", failure(name), AfterFailure::Missed);
         }
         let names: Vec<_> = ledger.failures("p").into_iter().map(|failure| failure.name).collect();
         assert_eq!(names, ["f", "e", "d", "c", "b"]);

@@ -14,7 +14,7 @@ pub mod starts;
 pub mod waiting;
 pub mod watch;
 
-use self::census::{Census, Known, Pairs, Tally};
+use self::census::{Before, Census, Pairs, Tally};
 use self::fleet::{Bases, Basis, Fleet};
 use self::ledger::Ledger;
 use self::report::Deliverer;
@@ -23,7 +23,7 @@ use self::waiting::{News, Standing, Waiting};
 use crate::api::v1alpha1::Mode;
 use crate::cluster::events::Recorder;
 use crate::cluster::object::Object;
-use crate::cluster::policies::Stored;
+use crate::cluster::policies::StoredPolicy;
 use crate::decision;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy};
@@ -147,7 +147,7 @@ impl Workloads {
     }
 
     /// What workloads are compared with for the policy `stored`; none while that is not known.
-    pub fn basis(&self, stored: &Stored) -> Option<Basis> {
+    pub fn basis(&self, stored: &StoredPolicy) -> Option<Basis> {
         let policy = stored.parsed.as_ref().ok()?;
         let namespaces = match policy.reads_namespaces() {
             true => Some(self.operator.namespaces.edition()?),
@@ -240,7 +240,7 @@ impl Workloads {
         // In one step, so that nothing is noted of what an event has shown to be deleted.
         let known = self.census(|census| {
             let known = census.count(kind, object, fate.clone());
-            if known != Known::Newer && !members.is_empty() {
+            if known != Before::Newer && !members.is_empty() {
                 let object = ObjectRef::new(kind, object.place());
                 let controller = fleet::controller(&workload).filter(|_| kind.is_pod() && fleet::takes_part(&workload));
                 self.fleet(|fleet| {
@@ -253,21 +253,21 @@ impl Workloads {
             }
             known
         });
-        if known == Known::Newer {
+        if known == Before::Newer {
             return;
         }
         self.note_starts(&workload, &fate, &policies, || ObjectRef::new(kind, object.place()));
         let delivered = self.delivered.load();
         let Some((deliverer, policies)) = delivered.get(kind).filter(|_| news == News::Fresh) else { return };
         match known {
-            Known::Nothing => report::stored(self, *deliverer, &workload, policies, |_| true),
-            Known::Other(before) => {
-                let is_lost = |policy: &Policy| has_lost(policy, &before, &workload);
+            Before::Nothing => report::stored(self, *deliverer, &workload, policies, |_| true),
+            Before::Other(fate) => {
+                let is_lost = |policy: &Policy| has_lost(policy, &fate, &workload);
                 if policies.iter().any(|policy| is_lost(policy)) {
                     report::stored(self, *deliverer, &workload, policies, is_lost);
                 }
             }
-            Known::Newer | Known::Same => {}
+            Before::Newer | Before::Same => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! Informs users about each decision: one log line, counters, events, and samples for `status.failures`.
 
 use super::Workloads;
-use super::ledger::Fate;
+use super::ledger::AfterFailure;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Failure, OptOut};
 use crate::cluster::events::{EventReason, Subject};
@@ -58,9 +58,9 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
         let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
         count(*outcome, policy, *code, detail);
         let fate = match left.reason.row {
-            _ if is_refused => Fate::Refused,
-            CONFLICTS => Fate::Missed,
-            _ => Fate::Untold,
+            _ if is_refused => AfterFailure::Refused,
+            CONFLICTS => AfterFailure::Missed,
+            _ => AfterFailure::Untold,
         };
         tell(workloads, workload, left, fate, &subject);
     }
@@ -105,7 +105,7 @@ pub fn stored(
 const CONFLICTS: u8 = 8;
 
 /// Records events for workloads without the sidecar: rows 4 and 5 if row 7 holds, and every failure.
-fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: Fate, subject: &dyn Fn() -> Subject) {
+fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: AfterFailure, subject: &dyn Fn() -> Subject) {
     let Left { policy, outcome, reason } = left;
     let (code, message) = (reason.code, reason.detail.as_str());
     let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);

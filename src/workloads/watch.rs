@@ -3,11 +3,13 @@
 use super::waiting::{News, Standing};
 use super::{Listing, Workloads, starts};
 use crate::api::code::Code;
+use crate::cluster::answer::{CallError, is_not_found, is_refused, why};
 use crate::cluster::api::Api;
-use crate::cluster::client::{CallError, Progress, call, is_not_found, is_refused, seconds, watched, why};
+use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::rights::Refusals;
+use crate::cluster::watch::{WatchState, seconds, watched};
 use crate::survival;
 use crate::workload::{Kind, ObjectRef, Workload};
 use futures::{TryStreamExt, pin_mut};
@@ -26,7 +28,7 @@ pub async fn follow(
     workloads: &Workloads,
     kind: &Arc<Kind>,
     resource: &ApiResource,
-    progress: &watch::Sender<Progress>,
+    progress: &watch::Sender<WatchState>,
 ) {
     let api = Api::<Object>::all_with(workloads.operator.client.clone(), resource);
     let (settings, timing) = (watcher::Config::default(), &workloads.operator.timing.watch);
@@ -42,7 +44,7 @@ pub async fn follow(
                 let is_whole = matches!(event, Event::InitDone);
                 watch.see(event);
                 if is_whole {
-                    progress.send_replace(Progress::Synced);
+                    progress.send_replace(WatchState::Synced);
                 }
             }
             Ok(None) => return,

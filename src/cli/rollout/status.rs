@@ -7,8 +7,9 @@ use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::cli::End;
 use crate::cli::output::{Printing, Screen, Text, remark};
 use crate::cli::status::{condition, full_name, status, write_progress};
-use crate::cluster::client::{self, chain, why};
+use crate::cluster::client::{chain, why};
 use crate::cluster::object::Object;
+use crate::cluster::watch::watched;
 use crate::content::Content;
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
@@ -263,7 +264,7 @@ async fn watch(
 ) -> Result<End> {
     let name = &options.of.named.policy;
     let settings = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let events = client::watched(&api(client), &settings, &Timing::documented().watch);
+    let events = watched(&api(client), &settings, &Timing::documented().watch);
     pin_mut!(events);
     let width = Screen::stdout().width;
     let (mut shown, mut trouble, mut is_there) = (None, String::new(), false);

@@ -4,10 +4,11 @@ use super::{StatusOptions, Summary, WIDE, document, full_name, narrow, summary};
 use crate::cli::End;
 use crate::cli::output::{Items, Output, Printing, Screen, remark};
 use crate::cluster::api::Api;
-use crate::cluster::client::{self, why};
-use crate::cluster::mirror::Mirror;
+use crate::cluster::client::why;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
+use crate::cluster::watch::cache::WatchCache;
+use crate::cluster::watch::watched;
 use crate::outside::escaped;
 use crate::timing::Timing;
 use anyhow::Result;
@@ -26,9 +27,9 @@ pub(super) async fn run(client: &Client, options: &StatusOptions, out: &mut impl
         Some(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         None => watcher::Config::default(),
     };
-    let events = client::watched(&api, &settings, &Timing::documented().watch);
+    let events = watched(&api, &settings, &Timing::documented().watch);
     pin_mut!(events);
-    let (mut mirror, mut shown, mut trouble) = (Mirror::default(), Shown::default(), String::new());
+    let (mut mirror, mut shown, mut trouble) = (WatchCache::default(), Shown::default(), String::new());
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {

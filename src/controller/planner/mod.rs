@@ -28,7 +28,7 @@ use crate::api::code::Code;
 use crate::api::condition::Readiness;
 use crate::api::pod_schema;
 use crate::api::v1alpha1::Mode;
-use crate::cluster::policies::{Snapshot, Stored};
+use crate::cluster::policies::{Snapshot, StoredPolicy};
 use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::lifecycle::{Live, Registration, Wanted};
 use crate::engine::{EngineName, Surroundings, Unavailable};
@@ -154,7 +154,7 @@ impl Planner {
 
     /// Records which policies are stored.
     pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) {
-        let print = |(name, stored): (&String, &Stored)| {
+        let print = |(name, stored): (&String, &StoredPolicy)| {
             let form = match &stored.parsed {
                 Ok(policy) => policy.spec_hash.clone(),
                 Err(violations) => format!("{violations:?}"),
@@ -241,7 +241,7 @@ impl Planner {
     }
 
     /// Checks a policy before an engine is chosen.
-    fn judge(&self, name: &str, stored: &Stored, inputs: &Inputs<'_>) -> Result<(), Readiness> {
+    fn judge(&self, name: &str, stored: &StoredPolicy, inputs: &Inputs<'_>) -> Result<(), Readiness> {
         let policy = stored.parsed.clone().map_err(|violations| {
             let first = violations.first().map_or(Code::InvalidField, |violation| violation.code);
             let texts: Vec<_> =
@@ -341,7 +341,7 @@ impl View<'_> {
             Some(live) => live.wanted.has(policy),
             None => {
                 let is_up = registrations.is_own_in_force(&policy.name);
-                let is_told = |stored: &Stored| {
+                let is_told = |stored: &StoredPolicy| {
                     stored.status["observedSpecHash"] == policy.spec_hash.as_str()
                         && registrations.may_be_in_force(kind, stored, &policy.name)
                 };

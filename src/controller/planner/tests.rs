@@ -39,7 +39,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
         let status = Arc::new(object["status"].clone());
         (
             name.clone(),
-            Stored {
+            StoredPolicy {
                 uid: name,
                 generation: 1,
                 edition: 0,
@@ -51,7 +51,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
             },
         )
     });
-    let stored: BTreeMap<String, Stored> = stored.collect();
+    let stored: BTreeMap<String, StoredPolicy> = stored.collect();
     let valid = stored.values().filter_map(|stored| stored.parsed.clone().ok());
     Snapshot {
         policies: Arc::new(Policies::new(valid)),

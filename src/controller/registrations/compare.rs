@@ -3,8 +3,8 @@
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
 use crate::capabilities::registration as resources;
-use crate::cluster::client::Progress;
-use crate::cluster::policies::{Snapshot, Stored};
+use crate::cluster::policies::{Snapshot, StoredPolicy};
+use crate::cluster::watch::WatchState;
 use crate::controller::Controller;
 use crate::controller::planner::{Placed, is_undecided};
 use crate::controller::policy_state::outcome_of;
@@ -84,7 +84,7 @@ impl Controller {
     }
 
     /// The wish for the registration of the policy `name` alone.
-    fn wish_of_policy(&mut self, name: &str, stored: &Stored) -> Wish {
+    fn wish_of_policy(&mut self, name: &str, stored: &StoredPolicy) -> Wish {
         let placed = self.placed(name);
         let own = placed.as_ref().ok().and_then(|placed| placed.own.clone());
         if let Some(wanted) = own {
@@ -115,7 +115,7 @@ impl Controller {
 
     /// The outcome of a policy without a place: `outcome`, but for a policy that is switched off and that the server still delivers. Of
     /// that one the outcome is why its registration cannot be changed; none while it is being changed. A webhook asks the policy itself.
-    fn end_of(&self, name: &str, stored: &Stored, outcome: Readiness) -> Option<Readiness> {
+    fn end_of(&self, name: &str, stored: &StoredPolicy, outcome: Readiness) -> Option<Readiness> {
         let is_off = matches!(outcome, Readiness::Suspended | Readiness::Audit { .. });
         let kinds = stored.parsed.as_ref().map_or(&[][..], |policy| &policy.kinds);
         let mut delivering = self.registrations.of_kinds().filter(|(kind, state)| match state.live() {
@@ -163,8 +163,8 @@ impl Controller {
             by_namespaces.then(|| ("namespaces", Some(self.operator.namespaces_progress().borrow().clone())));
         for (resource, progress) in kinds.chain(namespaces) {
             match progress {
-                Some(Progress::Synced) => {}
-                Some(Progress::Failed { is_refused, message }) => {
+                Some(WatchState::Synced) => {}
+                Some(WatchState::Failed { is_refused, message }) => {
                     let code = if is_refused { Code::MissingRight } else { Code::NotSynced };
                     let message = format!("cannot list and watch {resource}: {message}");
                     return Err(Some(Unavailable::new(code, message)));
@@ -176,7 +176,7 @@ impl Controller {
     }
 
     /// Ends holds when a policy is resumed.
-    fn note_resumed(&mut self, name: &str, stored: &Stored) {
+    fn note_resumed(&mut self, name: &str, stored: &StoredPolicy) {
         let Ok(policy) = &stored.parsed else { return };
         let Some(state) = self.statuses.policies.get_mut(name) else { return };
         let was_off = std::mem::replace(&mut state.is_off, !policy.is_enforced());
@@ -195,7 +195,7 @@ impl Controller {
     }
 
     /// Whether the status from an earlier leader says that the policy is in force, and nothing contradicts it.
-    fn was_in_force(&self, name: &str, stored: &Stored) -> bool {
+    fn was_in_force(&self, name: &str, stored: &StoredPolicy) -> bool {
         let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
         let is_registered = self.registrations.own_of(name).is_some();
         stored.is_programmed() && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
@@ -203,7 +203,7 @@ impl Controller {
 
     /// Whether to keep the current state of the policy while the wanted one is unknown. True if the policy is registered, alone
     /// or with others, was in force under an earlier leader, or is held.
-    fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
+    fn stays_as_it_is(&self, name: &str, stored: &StoredPolicy) -> bool {
         let own = self.registrations.of_policy(name);
         let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
         let is_registered = self.registrations.is_own_in_force(name) || self.registrations.own_of(name).is_some();
@@ -214,7 +214,7 @@ impl Controller {
     }
 
     /// Whether the policy may have a registration of its own, perhaps from an earlier leader.
-    pub(super) fn may_be_registered(&self, name: &str, stored: &Stored) -> bool {
+    pub(super) fn may_be_registered(&self, name: &str, stored: &StoredPolicy) -> bool {
         let is_begun = self.registrations.of_policy(name).is_some_and(|own| !own.is_unregistered());
         let is_read = self.registrations.has_read_own();
         is_begun || self.registrations.own_of(name).is_some() || (!is_read && stored.is_programmed())

@@ -1,9 +1,9 @@
 //! The watches of everything that engines register.
 
 use crate::capabilities::registration as resources;
-use crate::cluster::hub::{Events, Seen, Whose};
-use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
+use crate::cluster::watch::cache::WatchCache;
+use crate::cluster::watch::shared::{Events, ResourceEvent, Whose};
 use crate::controller::Controller;
 use crate::engine;
 use crate::engine::lifecycle::Event;
@@ -22,16 +22,16 @@ impl Controller {
         let capabilities = operator.capabilities();
         let served = resources::ALL.into_iter().filter_map(|name| Some((name, capabilities.registration(name)?)));
         let (own, shared): (Vec<_>, Vec<_>) = served.partition(|(name, _)| engine::is_per_policy(name));
-        registrations.own = own.iter().map(|(name, _)| (*name, Mirror::default())).collect();
-        registrations.shared = shared.iter().map(|(name, _)| (*name, Mirror::default())).collect();
+        registrations.own = own.iter().map(|(name, _)| (*name, WatchCache::default())).collect();
+        registrations.shared = shared.iter().map(|(name, _)| (*name, WatchCache::default())).collect();
         registrations.unreadable.clear();
         let own = own.into_iter().map(|(name, resource)| (name, resource, Whose::All));
         let shared = shared.into_iter().map(|(name, resource)| (name, resource, Whose::Ours));
-        operator.hub.listen(own.chain(shared))
+        operator.watches.listen(own.chain(shared))
     }
 
     /// Takes over an event of the watch of a resource.
-    pub(in crate::controller) fn registered_changed(&mut self, (resource, event): Seen) {
+    pub(in crate::controller) fn registered_changed(&mut self, (resource, event): ResourceEvent) {
         let is_own = self.registrations.own.contains_key(resource);
         let event = match event {
             Ok(event) => event,

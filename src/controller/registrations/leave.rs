@@ -1,7 +1,7 @@
 //! Unregisters when the last replica stops.
 
 use crate::capabilities::registration as resources;
-use crate::cluster::policies::Stored;
+use crate::cluster::policies::StoredPolicy;
 use crate::controller::Controller;
 use crate::engine::lifecycle::Registration;
 use crate::engine::registration::{self, RegistrationKey};
@@ -18,7 +18,7 @@ use super::{Slot, needs_operator};
 impl Controller {
     /// The kinds, with their policies, that this process serves and where nothing is rejected: they can go with the process.
     /// Includes the registrations of an earlier leader that this one has not handled yet.
-    fn leaving_kinds(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
+    fn leaving_kinds(&self, stored: &BTreeMap<String, StoredPolicy>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
         let by_us = self.registrations.all_shared().filter(|(resource, _)| needs_operator(resource));
         let live = self.registrations.of_kinds().filter(|(_, state)| state.live().is_some());
         let live = live.map(|(kind, _)| kind.clone());
@@ -38,7 +38,11 @@ impl Controller {
 
     /// Unregisters the kinds that need this process and reject nothing. First it writes the statuses, as far as possible
     /// before `until`.
-    pub(in crate::controller) async fn withdraw_kinds(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
+    pub(in crate::controller) async fn withdraw_kinds(
+        &mut self,
+        stored: &BTreeMap<String, StoredPolicy>,
+        until: Instant,
+    ) {
         let open = self.leaving_kinds(stored);
         let policies: BTreeSet<&str> =
             open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
@@ -68,7 +72,11 @@ impl Controller {
     }
 
     /// The same for registrations of single policies.
-    pub(in crate::controller) async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
+    pub(in crate::controller) async fn withdraw_own(
+        &mut self,
+        stored: &BTreeMap<String, StoredPolicy>,
+        until: Instant,
+    ) {
         let Some(worker) = self.worker.clone() else { return };
         let leaving: Vec<_> = stored
             .iter()

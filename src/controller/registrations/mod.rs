@@ -16,10 +16,10 @@ mod leave;
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
 use crate::capabilities::Capabilities;
-use crate::cluster::client::{is_refused, why};
-use crate::cluster::mirror::Mirror;
-use crate::cluster::policies::Stored;
+use crate::cluster::answer::{is_refused, why};
+use crate::cluster::policies::StoredPolicy;
 use crate::cluster::rights::Refusals;
+use crate::cluster::watch::cache::WatchCache;
 use crate::controller::Controller;
 use crate::controller::policy_state::outcome_of;
 use crate::engine::lifecycle::{Live, Registration, Standing, Wanted};
@@ -65,9 +65,9 @@ const REGISTERING: usize = 32;
 pub(super) struct Registrations {
     states: BTreeMap<Slot, Registration>,
     /// Every registration of one policy, foreign ones included, by the plural name of its resource.
-    own: BTreeMap<&'static str, Mirror<Value>>,
+    own: BTreeMap<&'static str, WatchCache<Value>>,
     /// Every object of ours that several policies share, by the plural name of its resource.
-    shared: BTreeMap<&'static str, Mirror<Edition>>,
+    shared: BTreeMap<&'static str, WatchCache<Edition>>,
     /// The resources that cannot be read, with the reason.
     pub(super) unreadable: BTreeMap<&'static str, Unavailable>,
     /// The refusals of the watches of resources. An API server that has just started knows no rights yet.
@@ -130,8 +130,8 @@ impl Registrations {
 
     /// Whether all objects of `resource` have been read once; false for a resource that the server does not serve.
     pub(super) fn has_read(&self, resource: &str) -> bool {
-        let own = self.own.get(resource).map(Mirror::is_complete);
-        own.or_else(|| self.shared.get(resource).map(Mirror::is_complete)).unwrap_or_default()
+        let own = self.own.get(resource).map(WatchCache::is_complete);
+        own.or_else(|| self.shared.get(resource).map(WatchCache::is_complete)).unwrap_or_default()
     }
 
     /// Whether all readable resources have been read once.
@@ -142,7 +142,7 @@ impl Registrations {
 
     /// Whether all registrations of single policies have been read once; true if the server has no such resource.
     pub(super) fn has_read_own(&self) -> bool {
-        self.own.values().all(Mirror::is_complete)
+        self.own.values().all(WatchCache::is_complete)
     }
 
     /// Whether the server has a resource for registrations of single policies.
@@ -181,7 +181,7 @@ impl Registrations {
 
     /// Whether the registration of `kind` delivers the policy `name`, or may do so according to the status from an earlier
     /// leader.
-    pub(super) fn may_be_in_force(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
+    pub(super) fn may_be_in_force(&self, kind: &Arc<Kind>, stored: &StoredPolicy, name: &str) -> bool {
         match self.of_kind(kind).and_then(Registration::live) {
             Some(live) => live.policies().iter().any(|policy| policy.name == name),
             None => stored.is_programmed() && !self.registered(&Slot::of_kind(kind)).is_empty(),
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn what_was_read_can_be_read_again_once_its_watch_is_refused_no_more() {
         let (mut registrations, begin) = (Registrations::default(), Instant::now());
-        let mut mirror = Mirror::default();
+        let mut mirror = WatchCache::default();
         mirror.apply(&Event::InitDone, |_, _| Edition::default());
         registrations.shared.insert(MUTATING_WEBHOOKS, mirror);
         // The second, whether the watch is refused then, and whether its resource cannot be read after that.
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn what_was_never_read_stays_unreadable_until_it_is() {
         let (mut registrations, begin) = (Registrations::default(), Instant::now());
-        registrations.shared.insert(MUTATING_WEBHOOKS, Mirror::default());
+        registrations.shared.insert(MUTATING_WEBHOOKS, WatchCache::default());
         assert!(registrations.note_unreadable(MUTATING_WEBHOOKS, &refusal(), begin, WATCH));
         assert!(!registrations.end_refusals(begin + 9 * WATCH.refused, WATCH));
         assert!(registrations.has_read_all());

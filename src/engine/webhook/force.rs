@@ -6,10 +6,10 @@
 
 use super::server::{Registered, Revisions, Webhook};
 use crate::capabilities::registration as resources;
-use crate::cluster::client::is_refused;
-use crate::cluster::hub::{Seen, Whose};
-use crate::cluster::mirror::Mirror;
+use crate::cluster::answer::is_refused;
 use crate::cluster::policies::Snapshot;
+use crate::cluster::watch::cache::WatchCache;
+use crate::cluster::watch::shared::{ResourceEvent, Whose};
 use crate::compile::webhook::{POLICIES, revision_of};
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// What is registered and what is stored, and so what is in force.
 #[derive(Default)]
 struct Force {
-    registered: BTreeMap<&'static str, Mirror<Listed>>,
+    registered: BTreeMap<&'static str, WatchCache<Listed>>,
     /// What we may not read, since when.
     refused: BTreeMap<&'static str, Instant>,
     /// Policies that are in force, by name and hash of the spec: an edited one is needed for some moments more.
@@ -46,7 +46,7 @@ pub async fn follow(operator: &Operator, webhook: &Webhook) {
     let served = followed.iter().filter_map(|name| Some((*name, capabilities.registration(name)?, Whose::Ours)));
     let served: Vec<_> = served.collect();
     let followed: Vec<_> = served.iter().map(|(name, ..)| *name).collect();
-    let mut events = operator.hub.listen(served);
+    let mut events = operator.watches.listen(served);
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
@@ -65,7 +65,7 @@ pub async fn follow(operator: &Operator, webhook: &Webhook) {
 }
 
 impl Force {
-    fn changed(&mut self, (resource, event): Seen) {
+    fn changed(&mut self, (resource, event): ResourceEvent) {
         match event {
             Ok(event) => {
                 // Only an answer ends a refusal: each new try begins with an event, too.
@@ -87,7 +87,7 @@ impl Force {
     /// this engine is not in use.
     fn has_read(&self, resource: &str, refused_for: Duration) -> bool {
         let is_unreadable = self.refused.get(resource).is_some_and(|since| since.elapsed() >= refused_for);
-        is_unreadable || self.registered.get(resource).is_some_and(Mirror::is_complete)
+        is_unreadable || self.registered.get(resource).is_some_and(WatchCache::is_complete)
     }
 
     fn listed(&self) -> impl Iterator<Item = &Listed> {
@@ -141,7 +141,7 @@ fn listed(registration: &Value) -> Listed {
 mod tests {
     use super::*;
     use crate::cluster::object::Object;
-    use crate::cluster::policies::Stored;
+    use crate::cluster::policies::StoredPolicy;
     use crate::policy::Site;
     use crate::timing::Timing;
     use kube::runtime::watcher;
@@ -166,7 +166,7 @@ mod tests {
             let parsed = Ok((*policy).clone());
             (
                 policy.name.clone(),
-                Stored {
+                StoredPolicy {
                     uid: policy.meta.uid.clone(),
                     generation: 1,
                     edition: 0,

@@ -8,8 +8,9 @@ use super::{NAME, force};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
-use crate::cluster::client::{Progress, backoff};
+use crate::cluster::client::backoff;
 use crate::cluster::policies::Snapshot;
+use crate::cluster::watch::WatchState;
 use crate::compile::webhook::Endpoint;
 use crate::compile::webhook::check_server;
 use crate::engine::process::{Serving, Settings};
@@ -189,7 +190,7 @@ impl Replica {
         }
         if webhook.policies.load().read_namespaces() {
             let mut namespaces = self.operator.namespaces_progress();
-            let _ = namespaces.wait_for(|progress| *progress != Progress::Starting).await;
+            let _ = namespaces.wait_for(|progress| *progress != WatchState::Starting).await;
         }
         self.ready.store(true, Ordering::Relaxed);
     }

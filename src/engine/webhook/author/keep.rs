@@ -8,11 +8,11 @@ use crate::api::code::Code;
 use crate::capabilities::{Capabilities, registration as resources};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
-use crate::cluster::hub::Whose;
-use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::cluster::rights::{self, Right};
+use crate::cluster::watch::cache::WatchCache;
+use crate::cluster::watch::shared::Whose;
 use crate::engine::Unavailable;
 use crate::engine::lifecycle::{
     Action, Context, Event as Happened, Live, Notice, Observed, Registration, Wanted, Wish,
@@ -82,7 +82,7 @@ struct Keeper<'a> {
     settings: &'a Settings,
     resource: ApiResource,
     /// What the watch shows.
-    stored: Mirror<Edition>,
+    stored: WatchCache<Edition>,
     state: Registration,
     /// It is new, and no trial has shown it yet.
     is_doubtful: bool,
@@ -94,14 +94,14 @@ type Failure = (Unavailable, Option<Live>);
 
 impl<'a> Keeper<'a> {
     fn new(operator: &'a Operator, settings: &'a Settings, resource: ApiResource) -> Self {
-        let (stored, state) = (Mirror::default(), Registration::default());
+        let (stored, state) = (WatchCache::default(), Registration::default());
         Self { operator, settings, resource, stored, state, is_doubtful: false, retry_at: None }
     }
 
     /// Keeps the registration until the server serves it otherwise.
     async fn follow(mut self) {
         let listened = (resources::VALIDATING_WEBHOOKS, self.resource.clone(), Whose::Ours);
-        let mut events = self.operator.hub.listen([listened]);
+        let mut events = self.operator.watches.listen([listened]);
         let mut reach = self.settings.reach.clone();
         while resource(&self.operator.capabilities()).as_ref() == Some(&self.resource) {
             self.pass().await;

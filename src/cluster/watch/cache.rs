@@ -3,25 +3,25 @@
 //! kube's own store keeps whole objects, each behind a lock and one more pointer. This cache keeps only the needed part
 //! of each object.
 
-use super::object::Object;
+use crate::cluster::object::Object;
 use kube::runtime::watcher::Event;
 use std::collections::BTreeMap;
 
 /// The cached value of every object of one watch, by the object's name. For cluster-scoped objects.
-pub struct Mirror<V> {
+pub struct WatchCache<V> {
     known: BTreeMap<String, V>,
     /// The list that is being read.
     listing: BTreeMap<String, V>,
     is_complete: bool,
 }
 
-impl<V> Default for Mirror<V> {
+impl<V> Default for WatchCache<V> {
     fn default() -> Self {
         Self { known: BTreeMap::new(), listing: BTreeMap::new(), is_complete: false }
     }
 }
 
-impl<V> Mirror<V> {
+impl<V> WatchCache<V> {
     /// Applies `event`. `read` makes the new cached value from an object and its previous value.
     pub fn apply(&mut self, event: &Event<Object>, read: impl FnOnce(&Object, Option<&V>) -> V) {
         match event {
@@ -77,10 +77,10 @@ mod tests {
             )
             .unwrap()
         };
-        let mut mirror = Mirror::default();
+        let mut cache = WatchCache::default();
         let mut apply = |event| {
-            mirror.apply(&event, |object, _| object.generation());
-            (mirror.known.clone(), mirror.is_complete)
+            cache.apply(&event, |object, _| object.generation());
+            (cache.known.clone(), cache.is_complete)
         };
         let both = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 1)]);
         for event in [Event::Init, Event::InitApply(object("a", 1)), Event::InitApply(object("b", 1))] {

@@ -1,7 +1,7 @@
 //! The room for stored policies: how many the operator uses, and how large they may be together. Everybody who may write
 //! policies can write any number of them, and the operator keeps each one in memory.
 
-use super::policies::Stored;
+use super::policies::StoredPolicy;
 use crate::api::code::Code;
 use crate::api::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ const BYTES: usize = 8 * 1024;
 /// A stored policy with what decides about its room.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
-    pub(super) stored: Stored,
+    pub(super) stored: StoredPolicy,
     /// When it was created, as the server writes it.
     pub(super) created: String,
     /// The size of the spec in bytes of JSON.
@@ -30,7 +30,7 @@ impl Measured {
 
 /// The room for policies, and the policies that are in it.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     policies: usize,
     bytes: usize,
     /// The sizes of the policies that had room before, by name; none before the first look.
@@ -39,8 +39,8 @@ pub(super) struct Room {
     listed: (usize, usize),
 }
 
-impl Room {
-    /// Room for so many `policies`.
+impl Capacity {
+    /// Capacity for so many `policies`.
     pub(super) fn new(policies: usize) -> Self {
         Self { policies, bytes: policies.saturating_mul(BYTES), admitted: None, listed: (0, 0) }
     }
@@ -118,7 +118,7 @@ mod tests {
     fn policies(of: &[(&str, &str, usize, bool)]) -> BTreeMap<String, Measured> {
         let stored = |(name, created, size, is_accepted): &(&str, &str, usize, bool)| {
             let accepted = json!({ "type": "Accepted", "status": is_accepted.to_string().replace('t', "T"), "observedGeneration": 1 });
-            let stored = Stored {
+            let stored = StoredPolicy {
                 uid: (*name).to_owned(),
                 generation: 1,
                 edition: 0,
@@ -133,16 +133,16 @@ mod tests {
         of.iter().map(stored).collect()
     }
 
-    fn without(room: &mut Room, of: &[(&str, &str, usize, bool)]) -> String {
+    fn without(room: &mut Capacity, of: &[(&str, &str, usize, bool)]) -> String {
         room.without(&policies(of)).into_iter().collect::<Vec<_>>().join(",")
     }
 
     #[test]
     fn older_policies_come_first_and_those_with_room_keep_it() {
-        let mut room = Room::new(2);
+        let mut room = Capacity::new(2);
         assert_eq!(without(&mut room, &[("c", "1", 1, false), ("b", "2", 1, false), ("a", "2", 1, false)]), "b");
         // A policy in force has its room before older ones without.
-        let mut room = Room::new(2);
+        let mut room = Capacity::new(2);
         assert_eq!(without(&mut room, &[("a", "1", 1, false), ("b", "2", 1, true), ("c", "3", 1, true)]), "a");
         assert_eq!(without(&mut room, &[("a", "1", 1, false), ("b", "2", 1, false), ("c", "3", 1, false)]), "a");
         assert_eq!(without(&mut room, &[("a", "1", 1, false), ("c", "3", 1, true)]), "");
@@ -150,26 +150,26 @@ mod tests {
 
     #[test]
     fn a_policy_that_grows_takes_no_room_from_others() {
-        let mut room = Room::new(2);
+        let mut room = Capacity::new(2);
         let (most, half) = (2 * BYTES, BYTES);
         assert_eq!(without(&mut room, &[("a", "1", 10, false), ("b", "2", half, false)]), "");
         assert_eq!(without(&mut room, &[("a", "1", most, false), ("b", "2", half, false)]), "a");
         assert_eq!(without(&mut room, &[("a", "1", half, false), ("b", "2", half, false)]), "");
-        assert_eq!(without(&mut Room::new(2), &[("a", "1", most + 1, false), ("b", "2", half, false)]), "a");
+        assert_eq!(without(&mut Capacity::new(2), &[("a", "1", most + 1, false), ("b", "2", half, false)]), "a");
     }
 
     #[test]
     fn a_policy_that_grows_stays_before_those_that_wait() {
-        let mut room = Room::new(1);
+        let mut room = Capacity::new(1);
         assert_eq!(without(&mut room, &[("b", "2", 10, true)]), "");
         assert_eq!(without(&mut room, &[("a", "1", 5, false), ("b", "2", 10, true)]), "a");
         assert_eq!(without(&mut room, &[("a", "1", 5, false), ("b", "2", 11, true)]), "a", "though it is older");
-        assert_eq!(without(&mut Room::new(1), &[("a", "1", 5, false), ("b", "2", 11, true)]), "a", "after a start");
+        assert_eq!(without(&mut Capacity::new(1), &[("a", "1", 5, false), ("b", "2", 11, true)]), "a", "after a start");
     }
 
     #[test]
     fn a_list_is_cut_off_where_it_needs_twice_the_room() {
-        let mut room = Room::new(1);
+        let mut room = Capacity::new(1);
         assert_eq!([1, 1, 1].map(|size| room.takes(size)), [true, true, false]);
         room.begin();
         assert_eq!([2 * BYTES, 1].map(|size| room.takes(size)), [true, false]);

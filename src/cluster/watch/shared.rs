@@ -1,9 +1,10 @@
 //! One watch of each resource in the process, shared by all listeners.
 
-use super::api::Api;
-use super::client::{self, why};
-use super::object::Object;
+use super::renewable_watch;
 use crate::api::{MANAGED_BY, MANAGER};
+use crate::cluster::answer::why;
+use crate::cluster::api::Api;
+use crate::cluster::object::Object;
 use crate::survival::lock;
 use crate::timing;
 use futures::stream::{BoxStream, SelectAll};
@@ -20,10 +21,10 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tracing::warn;
 
 /// An event of the watch of a resource, and the plural name of that resource.
-pub type Seen = (&'static str, Result<Event<Object>, Arc<watcher::Error>>);
+pub type ResourceEvent = (&'static str, Result<Event<Object>, Arc<watcher::Error>>);
 
 /// The events of several watches.
-pub type Events = SelectAll<BoxStream<'static, Seen>>;
+pub type Events = SelectAll<BoxStream<'static, ResourceEvent>>;
 
 /// Whose objects are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +36,7 @@ pub enum Whose {
 }
 
 /// The watches of a process.
-pub struct Hub {
+pub struct SharedWatches {
     client: Client,
     resync: Duration,
     timing: &'static timing::Watch,
@@ -45,11 +46,11 @@ pub struct Hub {
 /// A watch that is under way.
 struct Feed {
     resource: ApiResource,
-    join: UnboundedSender<UnboundedSender<Seen>>,
+    join: UnboundedSender<UnboundedSender<ResourceEvent>>,
 }
 
-impl Hub {
-    /// A hub without watches. Each watch lists its objects anew after each `resync`.
+impl SharedWatches {
+    /// No watch yet. Each watch lists its objects anew after each `resync`.
     pub fn new(client: Client, resync: Duration, timing: &'static timing::Watch) -> Self {
         Self { client, resync, timing, feeds: Mutex::default() }
     }
@@ -62,13 +63,14 @@ impl Hub {
         let heard = resources.into_iter().map(|(name, resource, whose)| {
             let (sender, receiver) = mpsc::unbounded_channel();
             self.join(name, resource, whose, sender);
-            let next = |mut receiver: UnboundedReceiver<Seen>| async { Some((receiver.recv().await?, receiver)) };
+            let next =
+                |mut receiver: UnboundedReceiver<ResourceEvent>| async { Some((receiver.recv().await?, receiver)) };
             stream::unfold(receiver, next).boxed()
         });
         stream::select_all(heard)
     }
 
-    fn join(&self, name: &'static str, resource: ApiResource, whose: Whose, listener: UnboundedSender<Seen>) {
+    fn join(&self, name: &'static str, resource: ApiResource, whose: Whose, listener: UnboundedSender<ResourceEvent>) {
         let mut feeds = lock(&self.feeds);
         let known = feeds.get(&(name, whose)).filter(|feed| feed.resource == resource);
         if known.is_some_and(|feed| feed.join.send(listener.clone()).is_ok()) {
@@ -94,10 +96,10 @@ async fn feed(
     config: watcher::Config,
     resync: Duration,
     timing: &'static timing::Watch,
-    mut joined: UnboundedReceiver<UnboundedSender<Seen>>,
+    mut joined: UnboundedReceiver<UnboundedSender<ResourceEvent>>,
 ) {
-    let (mut listeners, renew): (Vec<UnboundedSender<Seen>>, _) = (Vec::new(), Arc::new(Notify::new()));
-    let mut events = pin!(client::renewable_watch(&api, &config, resync, timing, renew.clone()));
+    let (mut listeners, renew): (Vec<UnboundedSender<ResourceEvent>>, _) = (Vec::new(), Arc::new(Notify::new()));
+    let mut events = pin!(renewable_watch(&api, &config, resync, timing, renew.clone()));
     let mut has_begun = false;
     loop {
         tokio::select! {
@@ -159,16 +161,16 @@ mod tests {
 
     #[tokio::test]
     async fn all_listeners_share_one_watch_and_each_gets_a_whole_list() {
-        let hub = Hub::new(server(), Duration::from_secs(900), &Timing::short().watch);
+        let watches = SharedWatches::new(server(), Duration::from_secs(900), &Timing::short().watch);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.org", "v1", "Thing"));
-        let listen = || hub.listen([("things", resource.clone(), Whose::Ours)]);
+        let listen = || watches.listen([("things", resource.clone(), Whose::Ours)]);
         let mut first = listen();
         assert_eq!(whole(&mut first).await, ["a"]);
         let mut second = listen();
         assert_eq!(whole(&mut second).await, ["a"]);
         assert_eq!(whole(&mut first).await, ["a"], "the first one sees the new list, too");
         assert_eq!(LISTS.load(Ordering::Relaxed), 2);
-        assert_eq!(lock(&hub.feeds).len(), 1);
+        assert_eq!(lock(&watches.feeds).len(), 1);
         assert!(WATCHES.load(Ordering::Relaxed) <= 2);
         // When all have gone, the next one begins a watch anew.
         drop((first, second));
@@ -205,13 +207,13 @@ mod tests {
             }
         };
         let client = Client::new(service_fn(answer), "default");
-        let hub = Hub::new(client, Duration::from_secs(900), &Timing::short().watch);
+        let watches = SharedWatches::new(client, Duration::from_secs(900), &Timing::short().watch);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.org", "v1", "Thing"));
-        let mut events = hub.listen([("things", resource, Whose::Ours)]);
+        let mut events = watches.listen([("things", resource, Whose::Ours)]);
         assert!(whole(&mut events).await.is_empty());
         for _ in 0..2 {
             let (_, refused) = events.next().await.expect("it never ends");
-            assert!(client::is_refused(&refused.expect_err("a refusal")));
+            assert!(crate::cluster::answer::is_refused(&refused.expect_err("a refusal")));
         }
         ALLOWED.store(GRANTED, Ordering::Relaxed);
         // A refusal may be on its way still.
