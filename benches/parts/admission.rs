@@ -3,7 +3,7 @@
 use super::duel::{Side, Terms, duel};
 use super::figure::Figure;
 use super::load::{operator, send};
-use super::rivals::{ADMISSION, Asks, Nothing, literal, parsed, planned, sidecar};
+use super::rivals::{ADMISSION, Nothing, literal, parsed, planned, sidecar};
 use crate::support::{LIMIT, Operator, in_force, within};
 use crate::world::{PODS, World, containers, request};
 use anyhow::{Context, Result, ensure};
@@ -16,47 +16,24 @@ const BAR: f64 = 0.90;
 const POLICY: &str = "bench";
 const MARKER: &str = "injected.scpol.dev/bench";
 
-/// Our webhook, compared with webhooks that only answer with the same patch. The resulting objects are equal.
+/// Our webhook, compared with a webhook that only answers with the same patch. The resulting objects are equal.
 pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
-    let patch = patch()?;
-    let rivals = [
-        ("a do-nothing webhook", Some(BAR), Nothing::in_go(&patch)?),
-        ("the barest webhook", None, Nothing::bare(&patch)?),
-    ];
-    for (name, bar, nothing) in rivals {
-        compare(figures, "Webhook", name, bar, async || {
-            let ours = ours("Webhook").await?;
-            let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
-            let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
-            let rival = rival(&[(collection, nothing.registered_as(&registered))]).await?;
-            Ok((ours, Pods { is_marked: true, ..rival }))
-        })
-        .await?;
-    }
-    Ok(())
+    let nothing = Nothing::start(&patch()?)?;
+    let terms = Terms { engine: "Webhook", rival: "a do-nothing webhook", rate: BAR, p50: None };
+    duel(figures, &terms, async || {
+        let ours = ours("Webhook").await?;
+        let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
+        let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
+        let rival = rival(&[(collection, nothing.registered_as(&registered))]).await?;
+        Ok((ours, Pods { is_marked: true, ..rival }))
+    })
+    .await
 }
 
-/// Our policies, compared with hand-written ones.
+/// Our policies, compared with a hand-written one.
 pub(super) async fn policies(figures: &mut Vec<Figure>) -> Result<()> {
-    let rivals =
-        [("a hand-written one", Some(BAR), Asks::WhetherItIsThere), ("one that asks nothing", None, Asks::Nothing)];
-    for (name, bar, asks) in rivals {
-        compare(figures, "MutatingAdmissionPolicy", name, bar, async || {
-            Ok((ours("MutatingAdmissionPolicy").await?, rival(&literal(asks)).await?))
-        })
-        .await?;
-    }
-    Ok(())
-}
-
-async fn compare(
-    figures: &mut Vec<Figure>,
-    engine: &'static str,
-    rival: &'static str,
-    bar: Option<f64>,
-    start: impl AsyncFn() -> Result<(Pods, Pods)>,
-) -> Result<()> {
-    duel(figures, &Terms { engine, rival, rate: bar, p50: None }, start).await
+    let terms = Terms { engine: "MutatingAdmissionPolicy", rival: "a hand-written one", rate: BAR, p50: None };
+    duel(figures, &terms, async || Ok((ours("MutatingAdmissionPolicy").await?, rival(&literal()).await?))).await
 }
 
 /// The operator's additions to a [`pod`].

@@ -3,7 +3,7 @@
 
 use super::figure::{Figure, at_most, told};
 use super::load::{operator, send};
-use super::rivals::{ADMISSION, Asks, Nothing, literal, sidecar};
+use super::rivals::{ADMISSION, Nothing, literal, sidecar};
 use super::rounds;
 use super::statistics::{median, quantile};
 use crate::support::{LIMIT, within};
@@ -21,7 +21,7 @@ const BAR: f64 = 2.0;
 
 /// See the module.
 pub(super) async fn force(figures: &mut Vec<Figure>) -> Result<()> {
-    let nothing = Nothing::bare(&json!([{ "op": "add", "path": "/spec/containers/-", "value": sidecar() }]))?;
+    let nothing = Nothing::start(&json!([{ "op": "add", "path": "/spec/containers/-", "value": sidecar() }]))?;
     for (version, engines) in ENGINES {
         let world = World::with(ControlPlane::builder(version)).await?;
         let operator = operator(&world.cluster, &[]).await?;
@@ -147,6 +147,6 @@ fn by_hand(engine: &str, version: Version, nothing: &Nothing) -> Vec<(String, Va
             });
             vec![(format!("{ADMISSION}/{api}/mutatingwebhookconfigurations"), nothing.registered_as(&configuration))]
         }
-        _ => literal(Asks::Nothing),
+        _ => literal(),
     }
 }

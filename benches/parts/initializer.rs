@@ -72,7 +72,7 @@ impl Side for Deployments {
 
 /// The operator's share of the floor.
 pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
-    let terms = Terms { engine: "Initializer", rival: "the floor", rate: Some(0.85), p50: Some(1.2) };
+    let terms = Terms { engine: "Initializer", rival: "the floor", rate: 0.85, p50: Some(1.2) };
     duel(figures, &terms, async || Ok((ours().await?, floor().await?))).await
 }
 
