@@ -743,7 +743,7 @@ fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
             let function = function.as_str();
             let attribute = r"(?m)^ *#\[(?:tokio::)?test\b.*\]\n(?: *(?:#\[.*\]|//.*)\n)* *(?:async )?fn";
             let is_test = |pattern: &str| Regex::new(pattern).unwrap().is_match(&read(&path));
-            let listed = format!(r"(?s)\ncrate::tests!\[[^\]]*\b{function},");
+            let listed = format!(r"\ncrate::tests!\[(?:.|\n )*\b{function}(?:,| =)");
             assert!(is_test(&format!(r"{attribute} {function}\b")) || is_test(&listed), "{} is no test", &found[0]);
         }
         seen += 1;
@@ -763,7 +763,7 @@ fn every_planted_defect_still_applies() {
 #[test]
 fn every_fault_that_chaos_causes_is_on_the_page_of_failures() {
     let cases = read("tests/chaos/cases.rs");
-    let id = Regex::new(r#"(?m)^ +id: "(\w+)",$"#).unwrap();
+    let id = Regex::new(r#"(?m)^ +(?:Case::\w+\()?"([A-Z]+\d*)","#).unwrap();
     // `F07` here is F7 in pages.
     let cases: BTreeSet<_> = id.captures_iter(&cases).map(|found| found[1].replacen("F0", "F", 1)).collect();
     let page = read("docs/failures.md");

@@ -4,7 +4,7 @@ use super::duel::{Side, Terms, duel};
 use super::figure::Figure;
 use super::load::{operator, send};
 use super::rivals::{ADMISSION, Nothing, literal, parsed, planned, sidecar};
-use crate::support::{LIMIT, Operator, in_force, within};
+use crate::support::{LIMIT, Operator, within};
 use crate::world::{PODS, World, containers, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
@@ -81,8 +81,7 @@ async fn ours(engine: &str) -> Result<Pods> {
     let spec = json!({
         "engine": engine, "targets": [{ "group": "", "resource": "pods" }], "template": { "containers": [sidecar()] },
     });
-    world.policy(POLICY, spec).await?;
-    in_force(&world.cluster, POLICY).await?;
+    world.enforce(POLICY, spec).await?;
     Ok(Pods { operator: Some(operator), world, is_marked: true })
 }
 

@@ -5,7 +5,7 @@ use super::figure::{Figure, at_most, told};
 use super::load::{create_patiently, send};
 use super::rollout::{complete, grant, template, writes};
 use super::scale::operator_of_many;
-use crate::support::{LIMIT, in_force, within};
+use crate::support::{LIMIT, within};
 use crate::world::World;
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -55,8 +55,7 @@ async fn measure(
         "updateStrategy": strategy,
         "template": template("1"),
     });
-    world.policy(&policy, spec).await?;
-    in_force(&world.cluster, &policy).await?;
+    world.enforce(&policy, spec).await?;
     all(0..owners, |owner| replica_set(world, &policy, owner, replicas)).await?;
     let pods = owners * replicas;
     let kubelet = Kubelet::start(world.admin.clone(), policy.clone());

@@ -5,7 +5,6 @@ use super::load::{operator, phase, resident_megabytes};
 use super::objects::{pod_of, policies_unlike};
 use super::rivals::{ADMISSION, sidecar};
 use super::statistics::{median, quantile};
-use crate::support::in_force;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine as _;
@@ -119,9 +118,8 @@ pub(super) async fn memory(figures: &mut Vec<Figure>) -> Result<()> {
     let operator = operator(&world.cluster, &[]).await?;
     let targets = json!([{ "group": "", "resource": "pods" }]);
     world
-        .policy("bench", json!({ "engine": "Webhook", "targets": targets, "template": { "containers": [sidecar()] } }))
+        .enforce("bench", json!({ "engine": "Webhook", "targets": targets, "template": { "containers": [sidecar()] } }))
         .await?;
-    in_force(&world.cluster, "bench").await?;
     let (client, path) = caller(&world).await?;
     let before = resident_megabytes(operator.pid(), "VmRSS")?;
     let body = review(&pod_of(10));

@@ -8,7 +8,7 @@ use super::figure::{Figure, at_most, told};
 use super::load::{create_patiently, resident_megabytes, send};
 use super::scale::{LONG, MEMORY, operator_of_many, scaled};
 use super::statistics::quantile;
-use crate::support::{LIMIT, file, in_force, policies, within};
+use crate::support::{LIMIT, file, policies, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -104,8 +104,7 @@ pub(super) async fn grant(world: &World) -> Result<()> {
 /// Creates the policy, and ready pods with its sidecar.
 async fn fill(world: &World, pods: usize) -> Result<()> {
     let operator = operator_of_many(&world.cluster).await?;
-    world.policy(POLICY, spec("1")).await?;
-    in_force(&world.cluster, POLICY).await?;
+    world.enforce(POLICY, spec("1")).await?;
     let create = |number| async move {
         let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("team-{number}") } });
         send(&world.admin, "POST", "/api/v1/namespaces", "application/json", &body).await

@@ -9,11 +9,15 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
 crate::tests![
-    a_policy_injects_only_where_its_author_may_create_pods,
-    the_webhook_judges_authors_alike_on_old_servers,
-    the_webhook_judges_authors_alike_on_current_servers,
-    an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is,
-    the_webhook_judges_edits_alike_on_old_servers,
+    a_policy_injects_only_where_its_author_may_create_pods =
+        injects_only_where_its_author_may_create_pods(By::Policy, Version::NEWEST),
+    the_webhook_judges_authors_alike_on_old_servers =
+        injects_only_where_its_author_may_create_pods(By::Webhook, Version::V1_13),
+    the_webhook_judges_authors_alike_on_current_servers =
+        injects_only_where_its_author_may_create_pods(By::Webhook, Version::NEWEST),
+    an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is =
+        is_judged_by_who_edits(By::Policy, Version::NEWEST),
+    the_webhook_judges_edits_alike_on_old_servers = is_judged_by_who_edits(By::Webhook, Version::V1_13),
     the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while_nobody_answers,
     the_webhook_is_not_registered_where_the_server_gets_no_answer,
 ];
@@ -137,18 +141,6 @@ fn long(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{}-{number:02}", "n".repeat(60))).collect()
 }
 
-async fn a_policy_injects_only_where_its_author_may_create_pods() -> Result<()> {
-    injects_only_where_its_author_may_create_pods(By::Policy, Version::NEWEST).await
-}
-
-async fn the_webhook_judges_authors_alike_on_old_servers() -> Result<()> {
-    injects_only_where_its_author_may_create_pods(By::Webhook, Version::V1_13).await
-}
-
-async fn the_webhook_judges_authors_alike_on_current_servers() -> Result<()> {
-    injects_only_where_its_author_may_create_pods(By::Webhook, Version::NEWEST).await
-}
-
 async fn injects_only_where_its_author_may_create_pods(by: By, version: Version) -> Result<()> {
     let many = long(28);
     let office = Office::open(by, version, &many).await?;
@@ -182,14 +174,6 @@ async fn injects_only_where_its_author_may_create_pods(by: By, version: Version)
         assert_eq!(told(created)?, None, "{any}");
     }
     Ok(())
-}
-
-async fn an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is() -> Result<()> {
-    is_judged_by_who_edits(By::Policy, Version::NEWEST).await
-}
-
-async fn the_webhook_judges_edits_alike_on_old_servers() -> Result<()> {
-    is_judged_by_who_edits(By::Webhook, Version::V1_13).await
 }
 
 async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {

@@ -77,8 +77,7 @@ fn faults() -> [(&'static str, Value, &'static str, &'static str); 17] {
 }
 
 async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
     world.policy("good", sidecar("envoy")).await?;
     for (name, spec, condition, reason) in faults() {
         match world.policy(name, spec).await {
@@ -111,8 +110,7 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
 /// The template mounts a volume that it does not define: the operator can look for it only when a workload comes.
 async fn a_missing_volume_is_reported_for_the_workload_that_lacks_it(world: &World) -> Result<()> {
     let template = json!({ "containers": [{ "name": "m", "image": "x:1", "volumeMounts": [{ "name": "conf", "mountPath": "/c" }] }] });
-    world.policy("mount", json!({ "template": template })).await?;
-    in_force(&world.cluster, "mount").await?;
+    world.enforce("mount", json!({ "template": template })).await?;
     let created = world.create_promptly(DEPLOYMENTS, &deployment("without-volume")).await?;
     assert_eq!(containers(&created), ["app", "envoy"]);
     world.event("without-volume", "SidecarInjectionFailed: SCP0202: ").await?;
@@ -158,8 +156,7 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
 }
 
 async fn what_a_current_server_has_no_more_is_said() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let mut operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, mut operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     let mut named = sidecar("envoy");
     named["engine"] = json!("Initializer");
     world.policy("envoy", named).await?;

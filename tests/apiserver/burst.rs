@@ -3,8 +3,8 @@
 //!
 //! Clients behave as client-go does: on 429 they wait for the given time and retry.
 
-use crate::support::{LIMIT, Operator, file, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
+use crate::support::{LIMIT, Operator, file, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, sidecar_of};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use futures::StreamExt;
@@ -105,8 +105,7 @@ async fn with_the_priority_lane_no_number_of_creates_in_flight_loses_one() -> Re
         world.cluster.apply_manifests(document).await?;
     }
     let operator = Operator::ready(&world.cluster, &["--priority-lane", "--log-level=info"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     for count in [300, 1000] {
         for answer in burst(&world, &format!("burst-{count}"), count, STUBBORN).await {
             let created = answer.with_context(|| format!("of {count} at once"))?;
@@ -152,10 +151,8 @@ async fn until_all_is_completed(world: &World, prefix: &str, count: usize) -> Re
 }
 
 async fn without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_crowd_has_gone() -> Result<()> {
-    let world = world().await?;
-    let operator = Operator::ready(&world.cluster, &["--log-level=info"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = world().await?.operated(&["--log-level=info"]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     until_all_is_completed(&world, "burst-300", 300).await?;
     until_all_is_completed(&world, "burst-1000", 1000).await?;
     // A status is also a write, and may have to wait for a slot.
@@ -170,10 +167,8 @@ async fn without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_cr
 }
 
 async fn where_the_server_refuses_the_lane_it_goes_without_and_says_so() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &["--priority-lane"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, _operator) = World::new().await?.operated(&["--priority-lane"]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     for name in ["one", "two"] {
         assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment(name)).await?), ["app", "envoy"]);
         assert!(world.get(&path(name)).await?.is_some());
@@ -200,10 +195,8 @@ fn most_held(operator: &Operator) -> Result<u64> {
 
 async fn large_workloads_that_wait_together_or_stand_in_one_page_of_a_list_are_not_in_memory_together() -> Result<()> {
     const COUNT: i64 = 40;
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &["--log-level=info"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::new().await?.operated(&["--log-level=info"]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let before = most_held(&operator)?;
     let creates = (0..COUNT).map(|number| {
         let (world, large) = (&world, large(&format!("large-{number}")));
@@ -216,9 +209,7 @@ async fn large_workloads_that_wait_together_or_stand_in_one_page_of_a_list_are_n
         assert_eq!(containers(&world.initialized(&path(&format!("large-{number}"))).await?), ["app", "envoy"]);
     }
     // An edit makes the operator count all workloads again, from a list.
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
+    world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
     world.status("envoy", "outdated", COUNT).await?;
     let grown = most_held(&operator)? - before;
     assert!(grown < 32, "{COUNT} objects of 900 KB took {grown} MB");

@@ -110,8 +110,7 @@ async fn helm_installs_upgrades_and_uninstalls() -> Result<()> {
     let earlier = earlier(&world.cluster).await?;
     release(&world.cluster, "install", &earlier, &["--set", "replicas=1"]).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let created = request(&world.admin, "POST", DEPLOYMENTS, &deployment("web")).await?;
     assert_eq!(containers(&created), ["app", "envoy"]);
 
@@ -180,8 +179,7 @@ async fn what_helm_renders_can_be_applied_again_and_again() -> Result<()> {
     })
     .await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     for round in 0..2 {
         // It fails on a difference.
         let diff = ["diff", "--server-side", "--field-manager=gitops"];
@@ -195,8 +193,7 @@ async fn on_a_server_without_admission_policies_helm_installs_what_it_has() -> R
     let world = World::empty(ControlPlane::builder(Version::V1_30)).await?;
     release(&world.cluster, "install", &chart(), &[]).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let created = request(&world.admin, "POST", DEPLOYMENTS, &deployment("web")).await?;
     assert_eq!(containers(&created), ["app", "envoy"]);
     Ok(())

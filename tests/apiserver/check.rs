@@ -138,8 +138,7 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
     let world = World::new().await?;
     world.install_all().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.replicas_ready(2).await?;
     let found = check(&world.cluster, &["--strict"]).await?;
     assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
@@ -385,8 +384,7 @@ fn edits_by_hand() -> [(&'static str, &'static str, Value, &'static str); 4] {
 
 async fn what_policies_share_is_compared_with_what_the_operator_would_register() -> Result<()> {
     const ROOT: &str = "/apis/admissionregistration.k8s.io/v1";
-    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     let spec = |engine: &str, group: &str, resource: &str| {
         let targets = json!([{ "group": group, "resource": resource }]);
         json!({ "engine": engine, "targets": targets, "failurePolicy": "Fail", "template": sidecar("x")["template"] })

@@ -1,8 +1,8 @@
 //! `scpol` as users run it.
 
 use crate::engines::by;
-use crate::support::{LIMIT, Operator, in_force, timing_variable, within};
-use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, sidecar, waiting, waiting_for};
+use crate::support::{LIMIT, timing_variable, within};
+use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, sidecar, sidecar_of, waiting, waiting_for};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
@@ -250,7 +250,7 @@ async fn diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloa
     let labels = json!({ "matchLabels": { "kubernetes.io/metadata.name": "default" } });
     let others = json!({ "containers": [{ "name": "log", "image": "log:1" }] });
     world.policy("other", json!({ "namespaceSelector": labels, "template": others })).await?;
-    world.policy("new", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:0" }] } })).await?;
+    world.policy("new", sidecar_of("envoy", "envoy:0")).await?;
     let (code, json) = scpol(&world.cluster, &[&diff[..], &["-A", "-o", "json"]].concat()).await?;
     let report: Value = serde_json::from_str(&json)?;
     assert_eq!(
@@ -275,11 +275,9 @@ async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> 
         ),
     ];
     for (version, engine, resources, name) in REGISTERED {
-        let world = World::with(ControlPlane::builder(version)).await?;
-        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, _operator) = World::with(ControlPlane::builder(version)).await?.operated(&[]).await?;
         world.create_promptly(DEPLOYMENTS, &deployment("before")).await?;
-        world.policy("envoy", by(engine, sidecar("envoy"))).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", by(engine, sidecar("envoy"))).await?;
         world.create_promptly(DEPLOYMENTS, &deployment("after")).await?;
         for (name, says) in
             [("after", "nothing to add; in it already: envoy"), ("before", "it was created without envoy")]

@@ -101,8 +101,7 @@ async fn the_install_file_is_applied_twice_and_check_finds_nothing_wrong(version
     world.install_all().await?;
     world.install_all().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let engine = engine_of(&world, "envoy").await?;
     ensure!(engine == preferred(version), "{engine}");
     saw(version, "version", &version.to_string())?;
@@ -120,8 +119,7 @@ async fn the_install_file_is_applied_twice_and_check_finds_nothing_wrong(version
 }
 
 async fn every_kind_of_workload_is_injected_validated_and_refused(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(version).await?.operated(&[]).await?;
     let targets: Value =
         WORKLOADS.iter().map(|(group, resource, ..)| json!({ "group": group, "resource": resource })).collect();
     let refuses = version.has(Feature::NamespaceNames);
@@ -131,8 +129,7 @@ async fn every_kind_of_workload_is_injected_validated_and_refused(version: Versi
             "failurePolicy": if refuses { "Fail" } else { "Ignore" },
             "validations": [{ "expression": "object.metadata.name != 'bad'", "message": "call it better" }],
         });
-        world.policy("envoy", by(engine, policy)).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", by(engine, policy)).await?;
         let registered = world.registered().await?;
         let otherwise = if version.has_initializers() { "the Initializer engine" } else { "nothing" };
         let by = ["ValidatingAdmissionPolicy", "validating webhook", otherwise];
@@ -188,8 +185,7 @@ fn selectors() -> [(&'static str, &'static str, Value); 8] {
 }
 
 async fn every_selector_selects(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(version).await?.operated(&[]).await?;
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": { "team": "shop" } } });
     request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
     let mut web = deployment("web");
@@ -241,8 +237,7 @@ async fn every_selector_selects(version: Version) -> Result<()> {
 }
 
 async fn what_conflicts_is_left_alone_and_told(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(version).await?.operated(&[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     let mut rival = sidecar("proxy");
     rival["template"]["volumes"] = json!([{ "name": "shared", "emptyDir": {} }]);
@@ -308,10 +303,8 @@ async fn a_job_has_a_native_sidecar_where_every_kubelet_knows_it(version: Versio
 }
 
 async fn an_operator_that_is_killed_is_replaced_and_what_was_missed_is_counted(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = world(version).await?.operated(&[]).await?;
+    world.enforce("envoy", by("Webhook", sidecar("envoy"))).await?;
     ensure!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?) == ["app", "envoy"]);
     operator.kill().await?;
     ensure!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("missed")).await?) == ["app"]);
@@ -338,8 +331,7 @@ async fn nothing_is_left_after_an_uninstall(version: Version) -> Result<()> {
     let world = world(version).await?;
     world.install_all().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let (code, told) = world.uninstalls(&["--yes"]).await?;
     ensure!(code == 0, "{code}: {told}");
     ensure!(world.registered().await?.is_empty(), "{told}");
@@ -358,10 +350,9 @@ async fn mutating_admission_policies_store_the_corpus_as_scpol_inject_says(versi
 
 /// Where the beta of MutatingAdmissionPolicy is switched on, it is used if its CEL has what the engine needs.
 async fn a_beta_of_admission_policies_is_used_from_1_35(version: Version) -> Result<()> {
-    let world = World::with(ControlPlane::builder(version).admission_policies()).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) =
+        World::with(ControlPlane::builder(version).admission_policies()).await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let is_usable = version.has(Feature::UsableAdmissionPolicyBeta);
     let engine = if is_usable { "MutatingAdmissionPolicy" } else { "Webhook" };
     ensure!(engine_of(&world, "envoy").await? == engine);

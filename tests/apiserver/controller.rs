@@ -2,7 +2,7 @@
 
 use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
 use crate::world::{
-    CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting,
+    CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, sidecar_of, waiting,
 };
 use anyhow::{Context, Result};
 use controlplane::User;
@@ -23,11 +23,9 @@ crate::tests![
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/scpol-envoy";
 
 async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let targets = json!([{ "group": "extensions", "resource": "deployments" }, { "group": "apps", "version": "v1", "resource": "statefulsets" }]);
-    world.policy("envoy", json!({ "targets": targets, "template": sidecar("envoy")["template"] })).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", json!({ "targets": targets, "template": sidecar("envoy")["template"] })).await?;
     let configuration = world.get(CONFIGURATION).await?.unwrap_or_default();
     let rule = |groups: &[&str], version: &str, resource: &str| json!({ "name": "envoy.scpol.dev", "rules": [{ "apiGroups": groups, "apiVersions": [version], "resources": [resource] }] });
     assert_eq!(
@@ -103,10 +101,8 @@ async fn what_waits_behind_a_foreign_initializer_is_let_go_after_the_policy(worl
 }
 
 async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.delete(CONFIGURATION).await?;
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
     assert!(condition["message"].as_str().unwrap_or_default().starts_with("SCP0306: "), "{condition}");
@@ -188,10 +184,8 @@ async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<
 }
 
 async fn what_was_left_behind_while_the_operator_was_down_is_cleared_at_start() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", json!({ "targets": [{ "group": "apps", "resource": "daemonsets" }], "template": sidecar("envoy")["template"] })).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
+    world.enforce("envoy", json!({ "targets": [{ "group": "apps", "resource": "daemonsets" }], "template": sidecar("envoy")["template"] })).await?;
     operator.kill().await?;
     let mut daemon = deployment("left");
     daemon["kind"] = json!("DaemonSet");
@@ -207,16 +201,14 @@ async fn what_was_left_behind_while_the_operator_was_down_is_cleared_at_start() 
 }
 
 async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     // As if registered by an earlier leader.
     let created = world.create_async(DEPLOYMENTS, &waiting("left-behind", &["gone.scpol.dev"])).await?;
     assert_eq!(pending(&created), ["gone.scpol.dev"]);
     world.initialized(&path("left-behind")).await?;
 
     // A slow validating webhook delays the create after our entry was added, and finally admits it.
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let slow = TcpListener::bind("127.0.0.1:0").await?;
     let webhook = json!({
         "name": "slow.test.dev", "failurePolicy": "Ignore",
@@ -250,8 +242,7 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     let world = World::with(controlplane::ControlPlane::builder(controlplane::Version::V1_13).audit_log()).await?;
     world.create(DEPLOYMENTS, &deployment("old")).await?;
     let operator = Operator::ready(&world.cluster, &["--events-injected"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
     world.event("web", "SidecarInjected: SCP0002: ").await?;
     world.event("envoy", "PolicyAccepted: SCP0002: ").await?;
@@ -271,9 +262,7 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     marker_and_status_agree(&world).await?;
 
     // Another template: what is stored is outdated, and stays as it is.
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
+    world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
     world.status("envoy", "outdated", 1).await?;
     let stored = world.get(&path("web")).await?.unwrap_or_default();
     let first = &stored["spec"]["template"]["spec"]["containers"][1]["image"];

@@ -83,10 +83,8 @@ impl World {
 }
 
 async fn a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_say_so() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
     world.let_creators("rollouts").await?;
     world.edit_policy("envoy", json!({ "targets": rollouts() })).await?;
@@ -108,8 +106,8 @@ async fn a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_sa
 }
 
 async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_outlives_the_definition() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) =
+        World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?.operated(&[]).await?;
     world.policy("envoy", at(rollouts(), "envoy")).await?;
     world.policy("other", sidecar("other")).await?;
     let missing = wait_condition(&world.cluster, "envoy", "Programmed", "False", "TargetNotServed").await?;
@@ -226,8 +224,7 @@ async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -
     world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
     world.grant("rollouts").await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", at(rollouts(), "envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", at(rollouts(), "envoy")).await?;
     let behind = waiting_for(rollout("behind"), &["slow.example.io", "envoy.scpol.dev"]);
     world.create_async(&collection("rollouts"), &behind).await?;
     world.delete_policy("envoy").await?;
@@ -247,8 +244,7 @@ async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -
 
 async fn what_is_in_no_namespace_is_refused_what_cannot_be_tried_is_said_and_paths_that_differ_conflict() -> Result<()>
 {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     world.define(&definition("Planet", "planets", "Cluster")).await?;
     let mut strict = definition("Training", "trainings", "Namespaced");
     strict["spec"]["validation"] =
@@ -301,8 +297,7 @@ async fn what_lies_deeper_than_can_be_read_is_let_go_and_harms_nobody_else() -> 
     world.grant("rollouts").await?;
     world.let_creators("rollouts").await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", at(rollouts(), "envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", at(rollouts(), "envoy")).await?;
     let mut deep = rollout("deep");
     deep["beside"] = (0..300).fold(json!("x"), |inner, _| json!({ "in": inner }));
     // As text, because serde_json cannot parse this depth.

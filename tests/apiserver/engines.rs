@@ -41,12 +41,10 @@ pub(crate) async fn engine_of(world: &World, policy: &str) -> Result<Value> {
 
 async fn a_policy_is_in_force_within_seconds_and_its_workloads_have_the_sidecar() -> Result<()> {
     for (version, engines) in ENGINES {
-        let world = world(version).await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, operator) = world(version).await?.operated(&[]).await?;
         for engine in engines {
             let start = std::time::Instant::now();
-            world.policy("envoy", by(engine, sidecar("envoy"))).await?;
-            in_force(&world.cluster, "envoy").await?;
+            world.enforce("envoy", by(engine, sidecar("envoy"))).await?;
             let took = start.elapsed();
             assert_eq!(engine_of(&world, "envoy").await?, *engine, "{version:?}");
             let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
@@ -95,14 +93,12 @@ pub(crate) async fn break_glass(world: &World) -> Result<()> {
 async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operator_frozen_and_alive() -> Result<()> {
     for (version, engines) in ENGINES {
         for engine in engines {
-            let world = world(version).await?;
-            let operator = Operator::ready(&world.cluster, &[]).await?;
+            let (world, operator) = world(version).await?.operated(&[]).await?;
             let policy = json!({
                 "engine": engine, "template": sidecar("envoy")["template"],
                 "failurePolicy": if version.has(Feature::NamespaceNames) { "Fail" } else { "Ignore" },
             });
-            world.policy("envoy", policy).await?;
-            in_force(&world.cluster, "envoy").await?;
+            world.enforce("envoy", policy).await?;
             assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?), ["app", "envoy"]);
             operator.signal("STOP")?;
             break_glass(&world).await?;
@@ -141,8 +137,7 @@ async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operat
 
 async fn a_suspended_policy_does_not_end_the_hold_for_others_of_its_resource_and_a_resumed_one_does() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
-        let world = world(Version::NEWEST).await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, operator) = world(Version::NEWEST).await?.operated(&[]).await?;
         for name in ["envoy", "shipper", "off"] {
             let mut policy = by(engine, sidecar(name));
             policy["suspend"] = json!(name == "off");
@@ -177,10 +172,8 @@ async fn what_is_registered_is_repaired_when_edited_and_held_back_when_deleted_w
 {
     for (version, engines) in ENGINES {
         for engine in engines {
-            let world = world(version).await?;
-            let operator = Operator::ready(&world.cluster, &[]).await?;
-            world.policy("envoy", by(engine, sidecar("envoy"))).await?;
-            in_force(&world.cluster, "envoy").await?;
+            let (world, operator) = world(version).await?.operated(&[]).await?;
+            world.enforce("envoy", by(engine, sidecar("envoy"))).await?;
             let (path, edits) = edits(version, engine);
             let before = world.get(&path).await?.context("it is registered")?;
             for spoil in edits {
@@ -251,10 +244,8 @@ async fn going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice() -
         (Version::NEWEST, &["Webhook", "MutatingAdmissionPolicy", "Webhook", "MutatingAdmissionPolicy"]),
     ];
     for (version, engines) in ways {
-        let world = world(version).await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", by(engines[0], sidecar("envoy"))).await?;
-        in_force(&world.cluster, "envoy").await?;
+        let (world, operator) = world(version).await?.operated(&[]).await?;
+        world.enforce("envoy", by(engines[0], sidecar("envoy"))).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let creators =
             ["a", "b"].map(|prefix| tokio::spawn(create_until(world.creator.clone(), prefix, stopped.clone())));
@@ -291,8 +282,7 @@ async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterw
     let world = world(Version::NEWEST).await?;
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", by(engine, sidecar("envoy"))).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", by(engine, sidecar("envoy"))).await?;
         operator.kill().await?;
         let expected: &[&str] = if engine == "Webhook" { &["app"] } else { &["app", "envoy"] };
         for at in 0..10 {
@@ -333,8 +323,7 @@ async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterw
 }
 
 async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let mut conflicting = deployment("conflicting");
     conflicting["spec"]["template"]["spec"]["containers"][0]["name"] = json!("envoy");
     let mut opted_out = deployment("opted-out");
@@ -342,8 +331,7 @@ async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> 
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let validations = json!([{ "expression": "object.metadata.name != 'bad'", "message": "call it better" }]);
         let spec = json!({ "engine": engine, "failurePolicy": "Fail", "template": sidecar("envoy")["template"], "validations": validations });
-        world.policy("envoy", spec).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", spec).await?;
         let dry = format!("{DEPLOYMENTS}?dryRun=All");
         let created = world.create(&dry, &deployment("good")).await?;
         assert_eq!(containers(&created), ["app", "envoy"], "{engine}");
@@ -377,8 +365,7 @@ async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> 
 /// A server has one registration for validations under `Fail`, and another one for those under `Ignore`. Each takes effect by
 /// itself.
 async fn what_is_told_to_be_in_force_judges_at_once_whatever_its_failure_policy() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let judging = |name: &str, failure_policy: &str| {
         let expression = format!("object.metadata.name != '{name}'");
         let validations = json!([{ "expression": expression, "message": format!("not {name}") }]);
@@ -412,14 +399,12 @@ async fn a_policy_that_must_can_end_in_every_way_and_no_create_is_refused() -> R
         ("no longer so strict", Some(json!({ "failurePolicy": "Ignore" }))),
         ("delivered by the other engine", Some(json!({ "engine": "MutatingAdmissionPolicy" }))),
     ];
-    let world = world(Version::NEWEST).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     for (engine, endings) in [("Webhook", &endings[..]), ("MutatingAdmissionPolicy", &endings[..2])] {
         for (ending, edit) in endings {
             let mut spec = by(engine, sidecar("envoy"));
             spec["failurePolicy"] = json!("Fail");
-            world.policy("envoy", spec).await?;
-            in_force(&world.cluster, "envoy").await?;
+            world.enforce("envoy", spec).await?;
             let client = world.admin.clone();
             let creating = Beside::run(|stop| async move {
                 let path = format!("{DEPLOYMENTS}?dryRun=All");

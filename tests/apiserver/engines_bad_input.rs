@@ -63,17 +63,14 @@ async fn refused(world: &World, policy: &str, condition: &str, reason: &str) -> 
 }
 
 async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unless_the_engine_is_named() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("plain", sidecar("plain")).await?;
-    in_force(&world.cluster, "plain").await?;
+    let (world, operator) = world(Version::NEWEST).await?.operated(&[]).await?;
+    world.enforce("plain", sidecar("plain")).await?;
     assert_eq!(engine_of(&world, "plain").await?, "MutatingAdmissionPolicy");
     // The expression reads a whole object, and uses the name `variables`.
     let mut odd = sidecar("odd");
     odd["matchConditions"] =
         json!([{ "name": "odd", "expression": "[object].exists(variables, has(variables.spec))" }]);
-    world.policy("odd", odd).await?;
-    in_force(&world.cluster, "odd").await?;
+    world.enforce("odd", odd).await?;
     for policy in ["plain", "odd"] {
         within(LIMIT, "the webhook serves both", || async { Ok(engine_of(&world, policy).await? == "Webhook") })
             .await?;
@@ -108,8 +105,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     // Each item of a list is larger in an expression than in JSON.
     let arguments = vec!["a"; 14_000];
     let large = json!({ "template": { "containers": [{ "name": "large", "image": "x:1", "args": arguments }] } });
-    world.policy("large", on("statefulsets", large)).await?;
-    in_force(&world.cluster, "large").await?;
+    world.enforce("large", on("statefulsets", large)).await?;
     assert_eq!(engine_of(&world, "large").await?, "Webhook");
     let created = world.create_promptly(STATEFULSETS, &statefulset("large")).await?;
     assert_eq!(containers(&created), ["app", "large"]);
@@ -121,8 +117,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
 }
 
 async fn policies_of_one_resource_that_name_different_engines_are_told_which_came_first() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     world.policy("a", by("Webhook", sidecar("a"))).await?;
     world.policy("b", by("MutatingAdmissionPolicy", sidecar("b"))).await?;
     in_force(&world.cluster, "a").await?;
@@ -248,8 +243,7 @@ async fn an_engine_that_is_switched_off_while_it_serves_hands_over_and_gets_it_b
     for (version, first, off, on) in SWITCHED_LATER {
         let mut world = world(version).await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", sidecar("envoy")).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", sidecar("envoy")).await?;
         assert_eq!(engine_of(&world, "envoy").await?, first, "{off}");
         for (name, argument, engine) in [("off", off, "Webhook"), ("on", on, first)] {
             world.cluster.restart_apiserver_with(&[argument]).await?;
@@ -268,10 +262,9 @@ async fn an_engine_that_is_switched_off_while_it_serves_hands_over_and_gets_it_b
 
 async fn without_the_plugin_of_initializers_the_webhook_serves_what_names_no_engine_but_nothing_that_must_refuse()
 -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, _operator) =
+        World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     assert_eq!(engine_of(&world, "envoy").await?, "Webhook");
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
 
@@ -288,8 +281,7 @@ async fn without_the_plugin_of_initializers_the_webhook_serves_what_names_no_eng
         world.delete_policy("must").await?;
     }
     must["failurePolicy"] = json!("Ignore");
-    world.policy("must", must).await?;
-    in_force(&world.cluster, "must").await?;
+    world.enforce("must", must).await?;
     assert_eq!(containers(&world.create_promptly(STATEFULSETS, &statefulset("db")).await?), ["app", "must"]);
     Ok(())
 }
@@ -322,8 +314,7 @@ async fn a_field_whose_feature_gate_is_off_is_reported_and_never_dropped() -> Re
         (Version::V1_30, json!({ "resizePolicy": resize }), "resizePolicy"),
         (Version::V1_34, json!({ "restartPolicy": "Never", "restartPolicyRules": rules }), "restartPolicy"),
     ] {
-        let world = world(version).await?;
-        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, _operator) = world(version).await?.operated(&[]).await?;
         world.policy("plain", sidecar("plain")).await?;
         let (mut gated, fields) = (sidecar("gated"), fields.as_object().context("fields")?.clone());
         gated["template"]["containers"][0].as_object_mut().context("a container")?.extend(fields);
@@ -343,8 +334,7 @@ async fn a_field_whose_feature_gate_is_off_is_reported_and_never_dropped() -> Re
 async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registered() -> Result<()> {
     for (version, engines) in crate::engines::ENGINES {
         for engine in engines {
-            let world = world(version).await?;
-            let _operator = Operator::ready(&world.cluster, &[]).await?;
+            let (world, _operator) = world(version).await?.operated(&[]).await?;
             world.policy("good", by(engine, sidecar("good"))).await?;
             let bad =
                 json!({ "containers": [{ "name": "bad", "image": "x:1", "ports": [{ "containerPort": 70_000 }] }] });
@@ -372,10 +362,9 @@ async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registe
 /// An edited policy keeps its old form until the edit is in effect. A rejected edit never takes effect.
 async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
-        let world = World::with(ControlPlane::builder(Version::NEWEST).audit_log()).await?;
-        let _operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", by(engine, sidecar("envoy"))).await?;
-        in_force(&world.cluster, "envoy").await?;
+        let (world, _operator) =
+            World::with(ControlPlane::builder(Version::NEWEST).audit_log()).await?.operated(&[]).await?;
+        world.enforce("envoy", by(engine, sidecar("envoy"))).await?;
         // The period of statuses must not delay a premature report.
         tokio::time::sleep(timing().controller.status_period + 2 * timing().controller.tick).await;
         let bad = json!([{ "name": "envoy", "image": "x:1", "ports": [{ "containerPort": 70_000 }] }]);
@@ -426,8 +415,7 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
 
 async fn what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody_from_his_sidecar() -> Result<()> {
     for version in [Version::V1_13, Version::NEWEST] {
-        let world = world(version).await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, operator) = world(version).await?.operated(&[]).await?;
         world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
         shows(&world, &["app", "envoy"]).await?;
         let api = version.registration();
@@ -604,10 +592,8 @@ async fn a_job_is_injected_by_every_engine_but_initializers() -> Result<()> {
     spec["targets"] = json!([{ "group": "batch", "resource": "jobs" }, { "group": "apps", "resource": "deployments" }]);
     spec["jobs"] = json!("Inject");
     for (version, engines) in [(Version::V1_13, "Initializer,Webhook"), (Version::NEWEST, "MutatingAdmissionPolicy")] {
-        let world = world(version).await?;
-        let _operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", spec.clone()).await?;
-        in_force(&world.cluster, "envoy").await?;
+        let (world, _operator) = world(version).await?.operated(&[]).await?;
+        world.enforce("envoy", spec.clone()).await?;
         assert_eq!(engine_of(&world, "envoy").await?, engines);
         let created = world.create_promptly(JOBS, &job).await?;
         let native = &created["spec"]["template"]["spec"]["initContainers"];

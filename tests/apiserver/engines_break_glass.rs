@@ -3,7 +3,7 @@
 
 use crate::commands::scpol;
 use crate::engines::{break_glass, by};
-use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
+use crate::support::{LIMIT, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -60,10 +60,8 @@ enum Failure {
 
 async fn with_initializers_the_three_steps_let_everything_go() -> Result<()> {
     for failure in [Failure::Frozen, Failure::MayNotPatch] {
-        let world = World::new().await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", by("Initializer", sidecar("envoy"))).await?;
-        in_force(&world.cluster, "envoy").await?;
+        let (world, operator) = World::new().await?.operated(&[]).await?;
+        world.enforce("envoy", by("Initializer", sidecar("envoy"))).await?;
         assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?), ["app", "envoy"]);
         match failure {
             Failure::Frozen => operator.signal("STOP")?,
@@ -120,12 +118,10 @@ fn spoilt(engine: &str) -> (&'static str, serde_json::Value) {
 
 async fn where_creates_are_refused_and_the_operator_may_not_repair_it_one_command_lets_them_go() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
-        let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
         let mut spec = by(engine, sidecar("envoy"));
         spec["failurePolicy"] = json!("Fail");
-        world.policy("envoy", spec).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", spec).await?;
         assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?), ["app", "envoy"]);
         let (resource, edit) = spoilt(engine);
         let bindings = ["scpol-webhook", "scpol-admission-policy"];
@@ -148,10 +144,8 @@ async fn where_creates_are_refused_and_the_operator_may_not_repair_it_one_comman
 }
 
 async fn on_an_old_server_a_webhook_that_cannot_answer_holds_up_no_create() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
+    world.enforce("envoy", by("Webhook", sidecar("envoy"))).await?;
     let (resource, edit) = spoilt("Webhook");
     take_rights(&world, &["scpol-webhook"], "update", "admissionregistration.k8s.io", resource).await?;
     world

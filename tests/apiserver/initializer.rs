@@ -2,7 +2,7 @@
 
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{
-    DEPLOYMENTS, World, containers, deployment, path, pending, pod_template, request, sidecar, waiting,
+    DEPLOYMENTS, World, containers, deployment, path, pending, pod_template, request, sidecar, sidecar_of, waiting,
 };
 use anyhow::Result;
 use controlplane::{ControlPlane, User, Version};
@@ -58,8 +58,7 @@ fn every_kind() -> [(&'static str, Value); 8] {
 }
 
 async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Result<()> {
-    let world = audited().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = audited().await?.operated(&[]).await?;
     let targets: Vec<Value> = ["deployments", "statefulsets", "daemonsets"]
         .iter()
         .map(|resource| json!({ "group": "apps", "resource": resource }))
@@ -74,8 +73,7 @@ async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Resul
         "initContainers": [{ "name": "prepare", "image": "busybox:1" }],
         "volumes": [{ "name": "conf", "configMap": { "name": "envoy" } }],
     });
-    world.policy("envoy", json!({ "targets": all, "template": template, "jobs": "Inject" })).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", json!({ "targets": all, "template": template, "jobs": "Inject" })).await?;
 
     for (path, body) in every_kind() {
         let created = world.create_promptly(path, &body).await?;
@@ -158,8 +156,7 @@ async fn what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     let selector =
         json!({ "matchExpressions": [{ "key": "initializer.kubernetes.io/sidecar", "operator": "Exists" }] });
-    world.policy("envoy", json!({ "annotationSelector": selector, "excludeNamespaces": ["kube-*"], "template": sidecar("envoy")["template"] })).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", json!({ "annotationSelector": selector, "excludeNamespaces": ["kube-*"], "template": sidecar("envoy")["template"] })).await?;
 
     // Row 8: without the annotation, opted out, host network.
     let created = world.create_promptly(DEPLOYMENTS, &deployment("plain")).await?;
@@ -218,10 +215,8 @@ async fn what_is_deleted_while_it_waits_is_let_go(world: &World) -> Result<()> {
 }
 
 async fn a_container_of_that_name_is_a_conflict_unless_it_is_equal() -> Result<()> {
-    let world = audited().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, _operator) = audited().await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let with = |name: &str, image: &str| {
         let mut object = deployment(name);
         object["spec"]["template"]["spec"]["containers"]
@@ -255,11 +250,10 @@ async fn a_container_of_that_name_is_a_conflict_unless_it_is_equal() -> Result<(
 }
 
 async fn two_policies_that_collide_are_both_left_out_and_say_so() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("one", json!({ "template": { "containers": [{ "name": "proxy", "image": "envoy:1" }] } })).await?;
-    world.policy("two", json!({ "template": { "containers": [{ "name": "proxy", "image": "envoy:2" }] } })).await?;
-    world.policy("third", json!({ "template": { "containers": [{ "name": "agent", "image": "agent:1" }] } })).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
+    world.policy("one", sidecar_of("proxy", "envoy:1")).await?;
+    world.policy("two", sidecar_of("proxy", "envoy:2")).await?;
+    world.policy("third", sidecar_of("agent", "agent:1")).await?;
     for policy in ["one", "two", "third"] {
         in_force(&world.cluster, policy).await?;
     }
@@ -278,8 +272,7 @@ async fn two_policies_that_collide_are_both_left_out_and_say_so() -> Result<()> 
 }
 
 async fn what_the_server_refuses_is_let_through_or_refused_as_the_policy_says() -> Result<()> {
-    let world = audited().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = audited().await?.operated(&[]).await?;
     // Valid by our rules, but rejected by the server: 422.
     let template = json!({ "containers": [{ "name": "bad", "image": "x:1", "ports": [{ "containerPort": 99999 }] }] });
     world.policy("bad", json!({ "template": template })).await?;
@@ -305,10 +298,8 @@ async fn what_the_server_refuses_is_let_through_or_refused_as_the_policy_says() 
 }
 
 async fn changes_under_our_hands_lose_nothing() -> Result<()> {
-    let world = audited().await?;
-    let operator = Operator::ready(&world.cluster, &["--lease-duration", "60s"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = audited().await?.operated(&["--lease-duration", "60s"]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     // While the operator is frozen, objects are created, changed, deleted, and created again under their old names.
     operator.signal("STOP")?;
     for name in ["changed", "gone", "again"] {
@@ -334,10 +325,8 @@ async fn changes_under_our_hands_lose_nothing() -> Result<()> {
 }
 
 async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()> {
-    let world = World::new().await?;
-    let mut operator = Operator::ready(&world.cluster, &["--lease-duration=3s"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, mut operator) = World::new().await?.operated(&["--lease-duration=3s"]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.cluster.restart_apiserver().await?;
     within(LIMIT, "a create is injected again", || async {
         let name = format!("web-{}", std::process::id());
@@ -358,10 +347,8 @@ async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()
 }
 
 async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_back() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol-initializer";
     let rules = world.get(role).await?.unwrap_or_default()["rules"].clone();
     let mut less = rules.clone();
@@ -385,10 +372,8 @@ async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_b
 }
 
 async fn a_burst_of_creates_is_injected_whole_and_each_object_once() -> Result<()> {
-    let world = audited().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, _operator) = audited().await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let creates = (0..150).map(|number| {
         let client = world.creator.clone();
         async move { request(&client, "POST", DEPLOYMENTS, &deployment(&format!("web-{number}"))).await }

@@ -79,8 +79,7 @@ async fn the_file_for_current_servers_installs_everything_and_a_second_time_noth
 }
 
 async fn every_sample_does_what_its_head_says_with_the_shipped_rights() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?.operated(&[]).await?;
     world.sample("01-sidecar.yaml", "sidecar").await?;
     assert_eq!(world.workload("nginx.v1beta1.yaml", "default").await?, ["nginx", "sidecar-nginx"]);
     assert_eq!(world.workload("nginx.yaml", "default").await?, ["nginx", "sidecar-nginx"]);
@@ -109,8 +108,7 @@ async fn every_sample_does_what_its_head_says_with_the_shipped_rights() -> Resul
 
 /// `docs/break-glass.md` with a frozen operator, the worst case, because it keeps the lease.
 async fn the_three_steps_of_the_break_glass_page_work_without_an_operator() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
     world.sample("01-sidecar.yaml", "sidecar").await?;
     operator.signal("STOP")?;
     let stuck = request(&world.creator, "POST", &format!("{DEPLOYMENTS}?timeout=2s"), &deployment("stuck")).await;

@@ -23,8 +23,7 @@ fn names<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
 }
 
 async fn labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_followed() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let labels = json!({ "matchLabels": { "app": "web" }, "matchExpressions": [{ "key": "tier", "operator": "NotIn", "values": ["batch"] }] });
     let by_namespace = json!({ "matchExpressions": [{ "key": "team", "operator": "In", "values": ["shop"] }] });
     world
@@ -75,8 +74,7 @@ fn next() -> u32 {
 }
 
 async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_and_secrets() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let template = json!({
         "metadata": { "labels": { "mesh": "on" }, "annotations": { "example.com/scrape": "true" } },
         "containers": [{ "name": "envoy", "image": "envoy:1" }],
@@ -89,8 +87,7 @@ async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_
         "appContainers": ["app", "web-*"],
     });
     let position = json!({ "containers": "Before", "initContainers": "Before" });
-    world.policy("envoy", json!({ "template": template, "position": position })).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", json!({ "template": template, "position": position })).await?;
     let mut body = deployment("web");
     let spec = &mut body["spec"]["template"]["spec"];
     spec["containers"] = json!([
@@ -135,11 +132,9 @@ async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_
 
 async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecars_unless_the_policy_says_otherwise()
 -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let targets = json!([{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }]);
-    world.policy("envoy", json!({ "targets": targets, "template": envoy() })).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", json!({ "targets": targets, "template": envoy() })).await?;
     let pod = |name: &str, restart: &str| {
         let mut pod = pod_template(name);
         (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
@@ -176,8 +171,7 @@ async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecar
 
 async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let_in() -> Result<()> {
     const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let sample = std::fs::read_to_string(crate::support::file("samples/07-password-length.yaml"))?;
     let sample: Value = serde_saphyr::from_str(&sample)?;
     policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
@@ -216,8 +210,7 @@ async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let
 }
 
 async fn conditions_and_validations_decide_and_an_expression_that_fails_never_holds_a_create() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let sample = std::fs::read_to_string(crate::support::file("samples/05-port-or-annotation.yaml"))?;
     let mut sample: Value = serde_saphyr::from_str(&sample)?;
     // On Deployments, which make no pods here.

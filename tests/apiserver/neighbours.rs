@@ -7,7 +7,7 @@ use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::proxy::Proxy;
 use crate::engines::{by, engine_of};
 use crate::support::{LIMIT, Operator, Surroundings, condition, in_force, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar, sidecar_of};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Feature, Version};
 use serde_json::{Value, json};
@@ -18,12 +18,14 @@ use std::time::{Duration, Instant};
 crate::tests![
     a_policy_that_must_takes_nobody_out_of_force,
     an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook,
-    what_the_server_answers_to_one_policy_is_told_of_that_one_on_initializers,
-    what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_13,
-    what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_30,
-    what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_34,
-    what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_36,
-    what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies,
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_initializers = answers(Version::V1_13, "Initializer"),
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_13 = answers(Version::V1_13, "Webhook"),
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_30 = answers(Version::V1_30, "Webhook"),
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_34 = answers(Version::V1_34, "Webhook"),
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_36 =
+        answers(Version::NEWEST, "Webhook"),
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies =
+        answers(Version::NEWEST, "MutatingAdmissionPolicy"),
 ];
 
 /// All resources of registrations.
@@ -130,13 +132,10 @@ async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Resul
 
 async fn a_policy_that_must_takes_nobody_out_of_force() -> Result<()> {
     for version in [Version::V1_30, Version::V1_34, Version::NEWEST] {
-        let world = World::with(ControlPlane::builder(version)).await?;
-        let _operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("plain", without_forbidden(sidecar("plain"))).await?;
-        in_force(&world.cluster, "plain").await?;
+        let (world, _operator) = World::with(ControlPlane::builder(version)).await?.operated(&[]).await?;
+        world.enforce("plain", without_forbidden(sidecar("plain"))).await?;
         beside(&world, "plain", async {
-            world.policy("strict", demanding("strict")).await?;
-            in_force(&world.cluster, "strict").await?;
+            world.enforce("strict", demanding("strict")).await?;
             for kind in ["deployments", "jobs", "cronjobs", "pods"] {
                 let group = if kind == "deployments" {
                     "apps"
@@ -163,14 +162,12 @@ async fn a_policy_that_must_takes_nobody_out_of_force() -> Result<()> {
 async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook() -> Result<()> {
     for (version, expression) in [(Version::V1_30, "[3, 1].sort()[0] == 1"), (Version::V1_34, "[3, 1].sort()[0] == 1")]
     {
-        let world = World::with(ControlPlane::builder(version)).await?;
-        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, _operator) = World::with(ControlPlane::builder(version)).await?.operated(&[]).await?;
         // Below 1.33 the webhook judges by a name anyway.
         let few = "object.spec.replicas != 7";
         let mut plain = demanding("plain");
         plain["validations"] = json!([{ "expression": few, "message": "not that" }]);
-        world.policy("plain", plain).await?;
-        in_force(&world.cluster, "plain").await?;
+        world.enforce("plain", plain).await?;
         beside(&world, "plain", async {
             let mut young = demanding("young");
             young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
@@ -188,30 +185,6 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
         assert!(refused.contains("not that"), "{version}: {refused}");
     }
     Ok(())
-}
-
-async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_initializers() -> Result<()> {
-    answers(Version::V1_13, "Initializer").await
-}
-
-async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_13() -> Result<()> {
-    answers(Version::V1_13, "Webhook").await
-}
-
-async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_30() -> Result<()> {
-    answers(Version::V1_30, "Webhook").await
-}
-
-async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_34() -> Result<()> {
-    answers(Version::V1_34, "Webhook").await
-}
-
-async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_36() -> Result<()> {
-    answers(Version::NEWEST, "Webhook").await
-}
-
-async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies() -> Result<()> {
-    answers(Version::NEWEST, "MutatingAdmissionPolicy").await
 }
 
 /// What becomes of a write about `faulty`: every answer of the server, and every broken connection.
@@ -235,9 +208,8 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
     let mut operator = Operator::start_in(&world.cluster, &proxy.kubeconfig, &[], &Surroundings::default())?;
     operator.wait_ready().await?;
     world
-        .policy("neighbour", by(engine, if may_refuse(&world) { judging("neighbour") } else { sidecar("neighbour") }))
+        .enforce("neighbour", by(engine, if may_refuse(&world) { judging("neighbour") } else { sidecar("neighbour") }))
         .await?;
-    in_force(&world.cluster, "neighbour").await?;
     for (round, does) in ANSWERS.into_iter().enumerate() {
         // What was deleted may still be drained.
         let (faulty, later) = (&format!("faulty-{round}"), &format!("later-{round}"));
@@ -289,8 +261,7 @@ async fn one_comes_beside_one_that_fails(
     })
     .await?;
     // Who comes later comes in force beside it.
-    world.policy(later, policy(world, engine, later)).await?;
-    in_force(&world.cluster, later).await?;
+    world.enforce(later, policy(world, engine, later)).await?;
     assert_eq!(engine_of(world, later).await?, engine);
     in_force(&world.cluster, "neighbour").await?;
     proxy.calm();
@@ -311,7 +282,7 @@ async fn an_edit_that_is_not_taken_changes_nothing(
         "Initializer" => {
             json!({ "targets": [{ "group": "apps", "resource": "deployments" }, { "group": "apps", "resource": "daemonsets" }] })
         }
-        _ => json!({ "template": { "containers": [{ "name": "edited", "image": "envoy:2" }] } }),
+        _ => sidecar_of("edited", "envoy:2"),
     };
     proxy.set(vec![answering(does)]);
     world.edit_policy(faulty, edit).await?;

@@ -73,10 +73,8 @@ async fn a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force() -
 }
 
 async fn stays_in_force(version: Version, engine: &str) -> Result<()> {
-    let world = World::with(ControlPlane::builder(version)).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", by(engine, sidecar("envoy"))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::with(ControlPlane::builder(version)).await?.operated(&[]).await?;
+    world.enforce("envoy", by(engine, sidecar("envoy"))).await?;
     silent_webhook(&world).await?;
 
     // A new policy cannot be tried. It is registered, and reported as unverified.
@@ -113,8 +111,7 @@ async fn stays_in_force(version: Version, engine: &str) -> Result<()> {
 }
 
 async fn a_doubt_about_initializers_ends_when_the_policy_leaves_them() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     silent_webhook(&world).await?;
     world.policy("envoy", by("Initializer", sidecar("envoy"))).await?;
     wait_condition(&world.cluster, "envoy", "Degraded", "True", "ProbeFailed").await?;
@@ -194,8 +191,7 @@ async fn no_strict_policy(world: &World, name: &str) -> Result<()> {
 }
 
 async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alone() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     // The policy rejects every trial, so no trial is possible.
     strict_policy(&world, "strict", "object.metadata.?labels.team.hasValue()").await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
@@ -234,15 +230,13 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
 
 async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no_removal_by_hand() -> Result<()> {
     // With controllers, which collect garbage.
-    let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(1)).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST).nodes(1)).await?.operated(&[]).await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
         let spec = by(engine, sidecar("envoy"));
         let object = json!({
             "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec,
         });
-        world.policy("envoy", spec.clone()).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", spec.clone()).await?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("policy.json");
         std::fs::write(&file, object.to_string())?;

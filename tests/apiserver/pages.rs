@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::process::Command;
 
 crate::tests![
-    start_prints_what_it_says_if_kubectl_installs,
-    start_prints_what_it_says_if_helm_installs,
+    start_prints_what_it_says_if_kubectl_installs = start(APPLY),
+    start_prints_what_it_says_if_helm_installs = start(HELM_INSTALL),
     two_commands_of_the_readme_and_helm_inject,
     two_commands_of_the_readme_and_kubectl_inject,
     the_gitops_page_knows_which_tools_keep_the_sidecar,
@@ -25,8 +25,8 @@ crate::tests![
     the_example_of_the_pod_security_page_is_accepted_where_restricted_is_enforced,
     every_result_of_the_no_sidecar_page_is_printed_as_it_says,
     the_rollouts_page_takes_a_policy_to_a_canary_and_back,
-    the_commands_of_the_upgrade_page_upgrade_what_kubectl_installed,
-    the_commands_of_the_upgrade_page_upgrade_what_helm_installed,
+    the_commands_of_the_upgrade_page_upgrade_what_kubectl_installed = upgrades(APPLY, APPLY),
+    the_commands_of_the_upgrade_page_upgrade_what_helm_installed = upgrades(HELM_INSTALL, "helm upgrade"),
     the_commands_of_the_uninstall_page_stop_and_uninstall,
     what_the_uninstall_page_does_by_hand_leaves_nothing,
     what_helm_installed_is_uninstalled_as_the_page_says,
@@ -155,14 +155,6 @@ async fn start(install: &str) -> Result<()> {
     page.prints_what_it_says(&world.cluster, 15).await
 }
 
-async fn start_prints_what_it_says_if_kubectl_installs() -> Result<()> {
-    start(APPLY).await
-}
-
-async fn start_prints_what_it_says_if_helm_installs() -> Result<()> {
-    start(HELM_INSTALL).await
-}
-
 /// Runs the two commands of a block of the README's Install section. Returns their outputs.
 async fn installs_and_injects(install: &str) -> Result<[String; 2]> {
     let world = World::empty(ControlPlane::builder(Version::NEWEST)).await?;
@@ -201,8 +193,7 @@ async fn two_commands_of_the_readme_and_kubectl_inject() -> Result<()> {
 
 /// A server with everything installed, and an operator with `flags`.
 async fn operated(builder: Builder, flags: &[&str]) -> Result<(World, Operator)> {
-    let world = World::with(builder).await?;
-    let operator = Operator::ready(&world.cluster, flags).await?;
+    let (world, operator) = World::with(builder).await?.operated(flags).await?;
     Ok((world, operator))
 }
 
@@ -578,14 +569,6 @@ async fn upgrades(install: &str, upgrade: &str) -> Result<()> {
     let images = "kubectl get pod old -n shop -o jsonpath='{.spec.containers[*].image}'";
     assert_eq!(succeeds(cluster, images).await?, "nginx:1.27 fluent/fluent-bit:3.2");
     Ok(())
-}
-
-async fn the_commands_of_the_upgrade_page_upgrade_what_kubectl_installed() -> Result<()> {
-    upgrades(APPLY, APPLY).await
-}
-
-async fn the_commands_of_the_upgrade_page_upgrade_what_helm_installed() -> Result<()> {
-    upgrades(HELM_INSTALL, "helm upgrade").await
 }
 
 /// Runs `script`, and stops the operator when the pods of the Deployment end.

@@ -1,6 +1,6 @@
 //! Pods as targets, with the ServiceAccount, LimitRanger and ResourceQuota plugins on.
 
-use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
+use crate::support::{LIMIT, Operator, wait_condition, within};
 use crate::world::{PODS, World, containers, pod_template, request};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
@@ -78,12 +78,11 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     let operator = Operator::ready(&world.cluster, &[]).await?;
     let container = json!({ "name": "envoy", "image": "envoy:1", "resources": { "requests": { "cpu": "500m" }, "limits": { "cpu": "500m" } } });
     world
-        .policy(
+        .enforce(
             "envoy",
             json!({ "targets": [{ "group": "", "resource": "pods" }], "template": { "containers": [container.clone()] } }),
         )
         .await?;
-    in_force(&world.cluster, "envoy").await?;
     let carries = wait_condition(&world.cluster, "envoy", "Programmed", "True", "Programmed").await?;
     let said = world.cluster.kubectl_output(User::Admin, &["get", "scpol", "envoy", "-o", "yaml"]).await?;
     assert!(said.contains("SCP0314"), "a policy on pods says what it means: {carries}");

@@ -16,14 +16,16 @@ use sidecar_policy::api::code::Code;
 use sidecar_policy::api::pod_schema::{Fault, in_pod};
 
 crate::tests![
-    servers_of_1_30_refuse_what_an_injection_without_a_look_would_make,
-    servers_of_1_34_refuse_what_an_injection_without_a_look_would_make,
-    servers_of_1_36_refuse_what_an_injection_without_a_look_would_make,
-    an_initializer_lets_them_through_and_tells_why,
-    a_webhook_lets_them_through_and_tells_why,
-    a_webhook_of_1_30_lets_them_through_and_tells_why,
-    a_webhook_of_1_34_lets_them_through_and_tells_why,
-    a_mutating_admission_policy_lets_them_through_and_tells_why,
+    servers_of_1_30_refuse_what_an_injection_without_a_look_would_make = refuse(Version::V1_30),
+    servers_of_1_34_refuse_what_an_injection_without_a_look_would_make = refuse(Version::V1_34),
+    servers_of_1_36_refuse_what_an_injection_without_a_look_would_make = refuse(Version::NEWEST),
+    an_initializer_lets_them_through_and_tells_why =
+        let_through(Setup { engine: Initializer, version: Version::V1_13 }),
+    a_webhook_lets_them_through_and_tells_why = let_through(Setup { engine: Webhook, version: Version::NEWEST }),
+    a_webhook_of_1_30_lets_them_through_and_tells_why = let_through(Setup { engine: Webhook, version: Version::V1_30 }),
+    a_webhook_of_1_34_lets_them_through_and_tells_why = let_through(Setup { engine: Webhook, version: Version::V1_34 }),
+    a_mutating_admission_policy_lets_them_through_and_tells_why =
+        let_through(Setup { engine: MutatingAdmissionPolicy, version: Version::NEWEST }),
 ];
 
 /// The prefix of the cases' names.
@@ -55,18 +57,6 @@ const DROPPED: [(Version, &str); 7] = [
 ];
 /// Cases that the Pod Security Standards of this version do not forbid yet: `parity.rs` shows that they are injected.
 const LATER: [(Version, &str); 1] = [(Version::V1_30, "refused-pod-security-host-probe")];
-
-async fn servers_of_1_30_refuse_what_an_injection_without_a_look_would_make() -> Result<()> {
-    refuse(Version::V1_30).await
-}
-
-async fn servers_of_1_34_refuse_what_an_injection_without_a_look_would_make() -> Result<()> {
-    refuse(Version::V1_34).await
-}
-
-async fn servers_of_1_36_refuse_what_an_injection_without_a_look_would_make() -> Result<()> {
-    refuse(Version::NEWEST).await
-}
 
 /// Without an operator, everything is merged by hand. The server must reject that, but accept the workload alone.
 async fn refuse(version: Version) -> Result<()> {
@@ -189,26 +179,6 @@ fn products(body: &Value) -> Vec<Value> {
 }
 
 // The engines
-
-async fn an_initializer_lets_them_through_and_tells_why() -> Result<()> {
-    let_through(Setup { engine: Initializer, version: Version::V1_13 }).await
-}
-
-async fn a_webhook_lets_them_through_and_tells_why() -> Result<()> {
-    let_through(Setup { engine: Webhook, version: Version::NEWEST }).await
-}
-
-async fn a_webhook_of_1_30_lets_them_through_and_tells_why() -> Result<()> {
-    let_through(Setup { engine: Webhook, version: Version::V1_30 }).await
-}
-
-async fn a_webhook_of_1_34_lets_them_through_and_tells_why() -> Result<()> {
-    let_through(Setup { engine: Webhook, version: Version::V1_34 }).await
-}
-
-async fn a_mutating_admission_policy_lets_them_through_and_tells_why() -> Result<()> {
-    let_through(Setup { engine: MutatingAdmissionPolicy, version: Version::NEWEST }).await
-}
 
 async fn let_through(setup: Setup) -> Result<()> {
     let exceptions = Exceptions::of(setup)?;

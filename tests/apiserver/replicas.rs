@@ -20,8 +20,7 @@ async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart()
     // The container restarts in the same pod, so the lease is still its own.
     let same_pod = ["--pod-name=scpol-0"];
     let operator = Operator::ready(&world.cluster, &same_pod).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     operator.kill().await?;
     for number in 0..300 {
         let created = world.create_async(DEPLOYMENTS, &deployment(&format!("web-{number}"))).await?;
@@ -37,8 +36,7 @@ async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart()
 }
 
 async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result<()> {
-    let world = World::new().await?;
-    let first = Operator::ready(&world.cluster, &[]).await?;
+    let (world, first) = World::new().await?.operated(&[]).await?;
     world.policy("open", sidecar("open")).await?;
     world.policy("closed", json!({ "failurePolicy": "Fail", "targets": [{ "group": "apps", "resource": "statefulsets" }], "template": sidecar("closed")["template"] })).await?;
     for policy in ["open", "closed"] {
@@ -85,10 +83,8 @@ async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result
 }
 
 async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
-    let first = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, first) = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let second = Operator::ready(&world.cluster, &[]).await?;
     first.signal("STOP")?;
     // The create waits for the takeover, and succeeds.
@@ -111,10 +107,8 @@ async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless(
 
 /// The tutorial's section 4, step by step: simulate the trouble, find stuck objects, release them, prevent it.
 async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("sidecar", sidecar("sidecar-nginx")).await?;
-    in_force(&world.cluster, "sidecar").await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
+    world.enforce("sidecar", sidecar("sidecar-nginx")).await?;
     // 4.1 The initializer is gone, but its configuration stays.
     operator.kill().await?;
     assert_eq!(world.configurations().await?, ["scpol-sidecar"]);

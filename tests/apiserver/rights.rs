@@ -347,10 +347,8 @@ async fn every_right_of_the_file_for_current_servers_is_used_and_none_is_missing
 
 async fn a_right_that_is_back_is_no_longer_reported_as_missing() -> Result<()> {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol";
-    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, _operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     let rules = world.get(ROLE).await?.context("the role")?["rules"].take();
     let others = rules.as_array().into_iter().flatten().filter(|rule| rule["apiGroups"] != json!(["apps"]));
     let others: Value = others.cloned().collect();

@@ -3,7 +3,9 @@
 use crate::commands::scpol;
 use crate::rollouts::{Controllers, grant, image_of, played_replica_set, rolling, wait_images, wait_progress, world};
 use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar};
+use crate::world::{
+    DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar, sidecar_of,
+};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
@@ -41,17 +43,15 @@ fn told(report: &Value, fields: &[&str]) -> Vec<String> {
 }
 
 async fn edit_image(world: &World, image: &str) -> Result<()> {
-    world.edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": image }] } })).await
+    world.edit_policy("envoy", sidecar_of("envoy", image)).await
 }
 
 async fn a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(100));
     let mut spec = rolling("envoy:1", json!({ "progressDeadlineSeconds": 5 }));
     spec["template"].as_object_mut().map(|template| template.remove("metadata"));
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     for name in ["a", "b"] {
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
@@ -133,11 +133,10 @@ async fn a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands() -
 
 async fn a_plan_works_before_the_switch_is_turned_and_for_a_file_that_is_not_applied() -> Result<()> {
     // The operator has no rights of rollouts, so no revision is stored.
-    let world = World::with(controlplane::ControlPlane::builder(Version::NEWEST)).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) =
+        World::with(controlplane::ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     world.create(DEPLOYMENTS, &deployment("before")).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
     let mut edited = deployment("edited");
     edited = world.create_promptly(DEPLOYMENTS, &edited).await?;
@@ -169,14 +168,12 @@ async fn a_plan_works_before_the_switch_is_turned_and_for_a_file_that_is_not_app
 }
 
 async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let mut before = Vec::new();
     for name in ["edited", "web"] {
         before.push(world.create(DEPLOYMENTS, &deployment(&format!("plain-{name}"))).await?);
     }
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     for name in ["edited", "web"] {
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
@@ -289,8 +286,7 @@ async fn running_pods_are_evicted_by_a_removal_at_the_pace_of_the_policy_and_a_b
     let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(2)).await?;
     grant(&world).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", on_pods(json!({ "maxUnavailable": 1 }))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", on_pods(json!({ "maxUnavailable": 1 }))).await?;
     for (name, replicas) in [("kept", 1), ("web", 3)] {
         let mut object = deployment(name);
         object["spec"]["replicas"] = json!(replicas);
@@ -370,10 +366,8 @@ async fn running_pods_are_evicted_by_a_removal_at_the_pace_of_the_policy_and_a_b
 }
 
 async fn a_running_pod_of_1_13_is_evicted_by_a_removal() -> Result<()> {
-    let world = world(Version::V1_13).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", on_pods(json!({}))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, _operator) = world(Version::V1_13).await?.operated(&[]).await?;
+    world.enforce("envoy", on_pods(json!({}))).await?;
     let controller = played_replica_set(&world, deployment("web")).await?;
     wait_pods(&world, "web", 1, &["app", "envoy"]).await?;
     suspend(&world).await?;
@@ -389,8 +383,7 @@ async fn who_may_read_less_is_told_less_and_which_right_is_missing() -> Result<(
     let world = world(Version::NEWEST).await?;
     world.cluster.apply_file(&file("config/rbac/users.yaml")).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", rolling("envoy:1", json!({}))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", rolling("envoy:1", json!({}))).await?;
     wait_progress(&world, "envoy", "Complete").await?;
     let bind = async |name: &str, role: &str, user: &str| {
         let binding = json!({

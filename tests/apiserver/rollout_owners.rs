@@ -2,7 +2,7 @@
 //! wants.
 
 use crate::rollouts::{grant, image_of, rolling};
-use crate::support::{LIMIT, Operator, in_force, within};
+use crate::support::{LIMIT, Operator, within};
 use crate::world::{World, deployment, pod_template, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
@@ -145,8 +145,7 @@ async fn pods_that_a_label_of_their_namespace_brings_into_a_rollout_are_evicted_
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
     spec["namespaceSelector"] = json!({ "matchLabels": { "mesh": "on" } });
     spec["template"] = template("1");
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     let mut sets = Vec::new();
     for (namespace, labels) in [("first", json!({ "mesh": "on" })), ("second", json!({})), ("third", json!({}))] {
         sets.push((namespace, replica_set(&world, namespace, labels).await?));

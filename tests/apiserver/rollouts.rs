@@ -7,7 +7,9 @@ use crate::commands::scpol;
 use crate::rights::{WORKLOADS, workload};
 use crate::rows::ROLE;
 use crate::support::{LIMIT, Operator, file, in_force, policies, within};
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar};
+use crate::world::{
+    DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar, sidecar_of,
+};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use kube::Client;
@@ -223,17 +225,13 @@ pub(crate) async fn wait_images(world: &World, names: &[&str], image: &str) -> R
 }
 
 async fn by_default_nothing_that_exists_is_touched_and_revisions_are_kept() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let mut spec = sidecar("envoy");
     spec["revisionHistoryLimit"] = json!(1);
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
     for image in ["envoy:2", "envoy:3", "envoy:4"] {
-        world
-            .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": image }] } }))
-            .await?;
+        world.edit_policy("envoy", sidecar_of("envoy", image)).await?;
         within(LIMIT, "the revision is kept", || async {
             let list = request(&world.admin, "GET", REVISIONS, &Value::Null).await?;
             let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -260,15 +258,13 @@ async fn by_default_nothing_that_exists_is_touched_and_revisions_are_kept() -> R
 
 async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_users_changes() -> Result<()> {
     for version in [Version::NEWEST, Version::V1_13] {
-        let world = world(version).await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
+        let (world, operator) = world(version).await?.operated(&[]).await?;
         let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(300));
         // It exists before the policy.
         let mut missed = deployment("missed");
         missed["spec"]["template"]["spec"]["volumes"] = json!([{ "name": "own", "emptyDir": {} }]);
         world.create(DEPLOYMENTS, &missed).await?;
-        world.policy("envoy", rolling("envoy:1", json!({ "maxUnavailable": 1 }))).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", rolling("envoy:1", json!({ "maxUnavailable": 1 }))).await?;
         for name in ["a", "b", "c"] {
             world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
         }
@@ -310,13 +306,11 @@ async fn an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_u
 }
 
 async fn a_rollout_that_is_switched_on_is_never_complete_before_every_workload_has_it() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(300));
     // It exists before the policy.
     world.create(DEPLOYMENTS, &deployment("missed")).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.create_promptly(DEPLOYMENTS, &deployment("a")).await?;
     world.status("envoy", "matched", 2).await?;
     world.edit_policy("envoy", rolling("envoy:2", json!({ "maxUnavailable": 1 }))).await?;
@@ -338,20 +332,16 @@ async fn a_rollout_that_is_switched_on_is_never_complete_before_every_workload_h
 }
 
 async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_edit() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(100));
-    world.policy("envoy", rolling("envoy:1", json!({ "progressDeadlineSeconds": 2 }))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", rolling("envoy:1", json!({ "progressDeadlineSeconds": 2 }))).await?;
     for name in ["a", "b", "c"] {
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
     wait_progress(&world, "envoy", "Complete").await?;
     wait_ready(&world, 3).await?;
     controllers.stick("a");
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:bad" }] } }))
-        .await?;
+    world.edit_policy("envoy", sidecar_of("envoy", "envoy:bad")).await?;
     let message = wait_progress(&world, "envoy", "Halted").await?;
     assert!(message.contains("deployments.apps default/a") && message.contains("SCP0416"), "{message}");
     assert_eq!(status(&world, "envoy").await?["halted"], true);
@@ -381,19 +371,15 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
 }
 
 async fn content_that_somebody_edited_is_left_and_named() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
-    world.policy("envoy", rolling("envoy:1", json!({ "maxUnavailable": "100%" }))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", rolling("envoy:1", json!({ "maxUnavailable": "100%" }))).await?;
     for name in ["edited", "web"] {
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
     let edit = json!([{ "op": "add", "path": "/spec/template/spec/containers/1/args", "value": ["--by-hand"] }]);
     world.patch(&path("edited"), &edit).await?;
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
+    world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
     wait_images(&world, &["web"], "envoy:2").await?;
     let message = wait_progress(&world, "envoy", "Complete").await?;
     assert!(message.contains("1 are left as they are"), "{message}");
@@ -412,8 +398,7 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     let mut spec = rolling("envoy:1", json!({ "maxUnavailable": 1 }));
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
     spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     let mut web = deployment("web");
     web["spec"]["replicas"] = json!(3);
     // The simulated kubelet never shows the new image in the status, so each pod takes this time and ten seconds more.
@@ -441,9 +426,7 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     let before = uids(&pods().await?);
 
     // Only the image differs: in place.
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
+    world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
     wait("all pods have the new image", &|pod| image_of(pod, "envoy") == "envoy:2").await?;
     wait_progress(&world, "envoy", "Complete").await?;
     assert_eq!(uids(&pods().await?), before, "no pod was made anew");
@@ -507,8 +490,7 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
 }
 
 async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     world.policy("envoy", rolling("envoy:1", json!({}))).await?;
     world.policy("log", sidecar("log")).await?;
@@ -523,9 +505,7 @@ async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_s
     // Revisions alone: the next missing right is named.
     world.cluster.apply_file(&file("config/rbac/rollout/role.yaml")).await?;
     wait_progress(&world, "envoy", "Complete").await?;
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
+    world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
     let message = wait_progress(&world, "envoy", "Halted").await?;
     assert!(message.contains("SCP0304") && message.contains("cannot get deployments"), "{message}");
     grant(&world).await?;
@@ -534,11 +514,9 @@ async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_s
 }
 
 async fn a_status_that_cannot_be_written_holds_no_rollout_back() -> Result<()> {
-    let world = world(Version::NEWEST).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(Version::NEWEST).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
-    world.policy("envoy", rolling("envoy:1", json!({}))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", rolling("envoy:1", json!({}))).await?;
     for name in ["a", "b"] {
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
@@ -620,12 +598,10 @@ fn canary(engine: &str, rest: &Value) -> Value {
 }
 
 async fn a_canary(version: Version, engine: &str) -> Result<()> {
-    let world = world(version).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(version).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["canary", "shop"]).await?;
-    world.policy("envoy", canary(engine, &Value::Null)).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", canary(engine, &Value::Null)).await?;
     for namespace in ["canary", "shop"] {
         assert_eq!(create_in(&world, namespace, "web").await?, "envoy:1", "{engine}");
     }
@@ -745,8 +721,7 @@ async fn new_by_workload(client: &Client, version: Version) -> Result<[String; 3
 }
 
 async fn by_workload(version: Version, engine: &str) -> Result<()> {
-    let world = world(version).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(version).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["shop"]).await?;
     let steps = json!([
@@ -757,8 +732,7 @@ async fn by_workload(version: Version, engine: &str) -> Result<()> {
     if !version.has_initializers() {
         spec["targets"] = json!([{ "group": "apps", "resource": "deployments" }, { "group": "", "resource": "pods" }]);
     }
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     for turn in TURNS {
         let created = world.create("/apis/apps/v1/namespaces/shop/deployments", &turn.deployment(0)).await?;
         assert_eq!(image_of(&created, "envoy"), "envoy:1", "{engine}");
@@ -821,13 +795,11 @@ async fn wait_ready(world: &World, count: i64) -> Result<()> {
 }
 
 async fn a_bad_image(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(version).await?.operated(&[]).await?;
     let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["canary", "shop"]).await?;
     let rest = json!({ "progressDeadlineSeconds": 2, "steps": [{ "namespaces": ["canary"] }, { "percent": 50 }, { "percent": 100 }] });
-    world.policy("envoy", canary("Auto", &rest)).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", canary("Auto", &rest)).await?;
     for (namespace, name) in [("canary", "bad"), ("canary", "good"), ("shop", "web")] {
         create_in(&world, namespace, name).await?;
     }
@@ -883,16 +855,14 @@ async fn every_kind_with_a_template_follows_and_what_ends_by_itself_never() -> R
 }
 
 async fn every_kind_follows(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(version).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     let kinds: Vec<_> = WORKLOADS.iter().filter(|(_, resource, ..)| *resource != "pods").collect();
     let targets: Vec<Value> =
         kinds.iter().map(|(group, resource, ..)| json!({ "group": group, "resource": resource })).collect();
     let mut spec = rolling("envoy:1", json!({ "maxUnavailable": "100%" }));
     (spec["targets"], spec["jobs"]) = (json!(targets), json!("Inject"));
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     let mut places = BTreeMap::new();
     for (_, resource, kind, versions) in kinds {
         let api = versions[usize::from(!version.has_initializers())];
@@ -976,13 +946,11 @@ async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result
 }
 
 async fn pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
-    let world = world(Version::V1_13).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(Version::V1_13).await?.operated(&[]).await?;
     let mut spec = rolling("envoy:1", json!({}));
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
     spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     let controller = played_replica_set(&world, deployment("web")).await?;
     let image = async |name: &str| -> Result<String> {
         let stored = world.get(&format!("{PODS}/{name}")).await?;
@@ -1049,8 +1017,7 @@ async fn running(version: Version) -> Result<Running> {
     let mut spec = rolling("envoy:1", json!({ "maxUnavailable": "100%" }));
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
     spec["template"] = envoy("envoy:1", "50m");
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     let mut web = deployment("web");
     let mut running = Running { world, operator, count: 3, played: None };
     let world = &running.world;

@@ -1,7 +1,7 @@
 //! The parts of the decision rows that only a server shows: events, waiting, counts.
 
 use crate::support::{LIMIT, Operator, in_force, policies, timing, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar, sidecar_of};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use jiff::Timestamp;
@@ -44,8 +44,7 @@ fn for_team(container: &str, more: &Value) -> Value {
 }
 
 async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     world.policy("asked", for_team("asked", &json!({}))).await?;
     world.policy("always", for_team("always", &json!({ "optOut": "Denied" }))).await?;
     for policy in ["asked", "always"] {
@@ -94,8 +93,7 @@ async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them(
 }
 
 async fn a_named_version_is_only_for_what_is_posted_through_it() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let through =
         |group: &str, version: &str| json!([{ "group": group, "version": version, "resource": "deployments" }]);
     let cases = [("any", "apps", "*"), ("current", "apps", "v1"), ("old", "extensions", "v1beta1")];
@@ -121,8 +119,7 @@ async fn a_named_version_is_only_for_what_is_posted_through_it() -> Result<()> {
 }
 
 async fn expressions_see_nothing_that_only_the_server_has() -> Result<()> {
-    let world = World::new().await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::new().await?.operated(&[]).await?;
     let hidden =
         ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "initializers"];
     let absent = hidden.map(|field| format!("!has(object.metadata.{field})")).join(" && ");
@@ -176,8 +173,7 @@ async fn take_the_right_to_namespaces_away(world: &World, operator: &Operator) -
 }
 
 async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_than_the_server_does() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
     let labels = json!({ "matchLabels": { "team": "shop" } });
     let target = |resource: &str| json!([{ "group": "apps", "resource": resource }]);
     world.policy("open", json!({ "namespaceSelector": labels, "template": sidecar("open")["template"] })).await?;
@@ -230,11 +226,11 @@ async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_th
 }
 
 async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_seldom() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) =
+        World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?.operated(&[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     // The policy collides with the other one, and so has the longest message.
-    world.policy("other", json!({ "template": { "containers": [{ "name": "envoy", "image": "other:1" }] } })).await?;
+    world.policy("other", sidecar_of("envoy", "other:1")).await?;
     for policy in ["envoy", "other"] {
         in_force(&world.cluster, policy).await?;
     }
@@ -303,8 +299,7 @@ async fn a_status_that_the_server_refuses_is_an_event_and_a_metric() -> Result<(
     within(LIMIT, "it is counted", || async { Ok(operator.metric(r#"scpol_policies{ready="False"}"#).await? == 1.0) })
         .await?;
     assert_eq!(world.configurations().await?, Vec::<String>::new());
-    world.policy("good", sidecar("envoy")).await?;
-    in_force(&world.cluster, "good").await?;
+    world.enforce("good", sidecar("envoy")).await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
     // Reported once, although it is retried.
     let tried = operator.metric("scpol_reconcile_errors_total").await?;

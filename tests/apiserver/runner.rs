@@ -32,13 +32,16 @@ pub(crate) struct Test {
     pub(crate) run: fn() -> LocalBoxFuture<'static, Result<()>>,
 }
 
-/// Names the tests of a file, each an `async fn() -> Result<()>`, as its `TESTS`.
+/// Names the tests of a file as its `TESTS`. Each is an `async fn() -> Result<()>`, or a call of a function that other tests
+/// call as well.
 #[macro_export]
 macro_rules! tests {
-    ($($name:ident,)*) => {
+    (@call $name:ident) => { $name() };
+    (@call $name:ident $call:expr) => { $call };
+    ($($name:ident $(= $call:expr)?,)*) => {
         pub(crate) const TESTS: &[$crate::runner::Test] = &[$($crate::runner::Test {
             name: concat!(module_path!(), "::", stringify!($name)),
-            run: || Box::pin($name()),
+            run: || Box::pin($crate::tests!(@call $name $($call)?)),
         }),*];
     };
 }

@@ -1,15 +1,15 @@
 //! A reused control plane behaves like a new one.
 
 use crate::corpus;
-use crate::support::{self, LIMIT, Operator, in_force, within};
+use crate::support::{self, LIMIT, Operator, within};
 use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, pending, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{Builder, ControlPlane, Snapshot, User, Version};
 use serde_json::{Value, json};
 
 crate::tests![
-    on_1_13_nothing_is_left_of_the_test_before,
-    on_the_newest_nothing_is_left_of_the_test_before,
+    on_1_13_nothing_is_left_of_the_test_before = nothing_is_left(Version::V1_13),
+    on_the_newest_nothing_is_left_of_the_test_before = nothing_is_left(Version::NEWEST),
     what_a_test_has_stopped_or_frozen_is_not_handed_on,
 ];
 
@@ -21,8 +21,7 @@ fn own(version: Version) -> Builder {
 /// Leaves one change of every kind that tests make.
 async fn spoil(world: &World) -> Result<()> {
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     world.create(DEPLOYMENTS, &deployment("web")).await?;
     let version = world.cluster.version();
     if version.has_initializers() {
@@ -93,14 +92,6 @@ async fn nothing_is_left(version: Version) -> Result<()> {
     ensure!(bare.pids() == pids, "other servers: this proves nothing");
     assert!(support::policies(&bare).list(&Default::default()).await.is_err());
     Ok(())
-}
-
-async fn on_1_13_nothing_is_left_of_the_test_before() -> Result<()> {
-    nothing_is_left(Version::V1_13).await
-}
-
-async fn on_the_newest_nothing_is_left_of_the_test_before() -> Result<()> {
-    nothing_is_left(Version::NEWEST).await
 }
 
 async fn what_a_test_has_stopped_or_frozen_is_not_handed_on() -> Result<()> {

@@ -1,7 +1,7 @@
 //! Sidecars that do not start. There is no kubelet here, so the tests write the status of pods.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, condition, in_force, wait_condition, within};
+use crate::support::{LIMIT, condition, wait_condition, within};
 use crate::world::{DEPLOYMENTS, PODS, World, deployment, path, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -56,10 +56,8 @@ fn waits(reason: &str) -> Value {
 
 async fn a_sidecar_that_does_not_start_is_shown_until_it_starts_with_the_shipped_rights() -> Result<()> {
     for version in [Version::V1_13, Version::V1_36] {
-        let world = World::with(ControlPlane::builder(version).audit_log()).await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", sidecar("envoy")).await?;
-        in_force(&world.cluster, "envoy").await?;
+        let (world, operator) = World::with(ControlPlane::builder(version).audit_log()).await?.operated(&[]).await?;
+        world.enforce("envoy", sidecar("envoy")).await?;
         let web = world.create(DEPLOYMENTS, &deployment("web")).await?;
         for name in ["web-1", "web-2"] {
             let mut pod = web["spec"]["template"].clone();
@@ -119,12 +117,10 @@ impl World {
 }
 
 async fn a_sidecar_that_does_not_start_in_a_pod_of_its_own_is_shown_until_it_starts() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = World::with(ControlPlane::builder(Version::V1_36)).await?.operated(&[]).await?;
     let mut spec = sidecar("envoy");
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" },
         "spec": { "containers": [{ "name": "app", "image": "app:1" }] },

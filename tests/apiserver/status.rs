@@ -2,7 +2,7 @@
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, request, sidecar, waiting};
+use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, request, sidecar, sidecar_of, waiting};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
@@ -53,9 +53,7 @@ async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_
     let operator = Operator::ready(&world.cluster, &[]).await?;
     in_force(&world.cluster, "envoy").await?;
     world.create(DEPLOYMENTS, &deployment("old")).await?;
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
+    world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
     the_edit_is_in_force(&world).await?;
     world.status("envoy", "missed", 2).await?;
     world.status("envoy", "outdated", 1).await?;

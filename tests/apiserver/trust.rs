@@ -2,7 +2,7 @@
 
 use crate::commands::scpol;
 use crate::support::{Operator, in_force, wait_condition};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar_of};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ fn privileged(namespaces: &Value) -> Value {
 }
 
 fn of_image(image: &str) -> Value {
-    json!({ "template": { "containers": [{ "name": "image", "image": image }] } })
+    sidecar_of("image", image)
 }
 
 async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> {
@@ -203,8 +203,7 @@ async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> 
             assert!(message.contains(field), "{version:?} {name}: {message}");
         }
         assert!(world.registered().await?.is_empty());
-        world.policy("agent", privileged(&json!(["default"]))).await?;
-        in_force(&world.cluster, "agent").await?;
+        world.enforce("agent", privileged(&json!(["default"]))).await?;
         let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         assert_eq!(containers(&created), ["app", "agent"], "{version:?}");
         // A policy that the operator has accepted is valid for the commands, whatever their flags.

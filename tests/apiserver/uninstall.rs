@@ -126,8 +126,7 @@ async fn where_a_registration_cannot_be_taken_away_the_operator_stays_until_it_c
     let world = World::new().await?;
     world.install_all().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     // A foreign admission webhook prevents its deletion.
     let webhooks = "/apis/admissionregistration.k8s.io/v1beta1/validatingwebhookconfigurations";
     let webhook = json!({
@@ -238,8 +237,7 @@ async fn beside_an_operator_that_stands_still_creates_are_released_and_it_cannot
     let world = World::new().await?;
     world.install_all().await?;
     let operator = Operator::ready(&world.cluster, &["--repair-hold", "1s"]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     operator.signal("STOP")?;
     let stuck = deployment("stuck");
     let waits = world.create(DEPLOYMENTS, &stuck);
@@ -273,10 +271,8 @@ async fn beside_an_operator_that_stands_still_creates_are_released_and_it_cannot
 }
 
 async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::new().await?.operated(&[]).await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     // It is down, as after a crash, and its registration is left.
     operator.kill().await?;
     let (code, told) = world.uninstalls(&["-y"]).await?;
@@ -438,8 +434,7 @@ impl World {
                 "engine": engine, "targets": [{ "group": "apps", "resource": resource }],
                 "template": sidecar(resource)["template"], "validations": [{ "expression": "object.metadata.name != 'bad'", "message": "bad" }],
             });
-            self.policy(resource, spec).await?;
-            in_force(&self.cluster, resource).await?;
+            self.enforce(resource, spec).await?;
             let mut workload = deployment("web");
             if resource == "statefulsets" {
                 (workload["kind"], workload["spec"]["serviceName"]) = (json!("StatefulSet"), json!("web"));

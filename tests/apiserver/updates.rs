@@ -5,7 +5,7 @@ use crate::admission_policy::{
 };
 use crate::corpus::{self, Stored, collection};
 use crate::scenes::{Content, Scenes};
-use crate::support::{LIMIT, Operator, in_force, within};
+use crate::support::{LIMIT, within};
 use crate::webhook_scene::{Scene, policy, site};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request};
 use anyhow::{Context, Result, bail, ensure};
@@ -407,13 +407,11 @@ async fn whatever_an_update_takes_it_is_decided_as_elsewhere() -> Result<()> {
 
 /// The whole operator, which delivers by itself and by the API server.
 async fn an_operator_registers_updates_and_tells_what_they_lose() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let mut spec = policies()[0]["spec"].clone();
         spec["engine"] = json!(engine);
-        world.policy("sidecar", spec).await?;
-        in_force(&world.cluster, "sidecar").await?;
+        world.enforce("sidecar", spec).await?;
         let name = engine.to_lowercase();
         let manifest = of("sidecar", &name, 1);
         world.create_promptly(DEPLOYMENTS, &manifest).await?;

@@ -287,8 +287,7 @@ async fn an_engine_that_one_of_two_api_servers_lacks_is_not_used_and_used_once_b
     let older = world.cluster.apiserver_of(Version::V1_34).await?;
     list_servers(&world.cluster, &[world.cluster.url(), older.url()]).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", sidecar("envoy")).await?;
     assert_eq!(engine_of(&world, "envoy").await?, "Webhook");
     let registered = world.registered().await?;
     assert!(registered.iter().all(|name| name.starts_with("mutatingwebhook")), "{registered:?}");

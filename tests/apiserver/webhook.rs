@@ -22,13 +22,15 @@ use std::time::Instant;
 use tower::Service;
 
 crate::tests![
-    what_matches_gets_its_sidecar_at_create_on_1_13,
-    what_matches_gets_its_sidecar_at_create_on_1_36,
+    what_matches_gets_its_sidecar_at_create_on_1_13 = what_matches_gets_its_sidecar_at_create(Version::V1_13),
+    what_matches_gets_its_sidecar_at_create_on_1_36 = what_matches_gets_its_sidecar_at_create(Version::NEWEST),
     what_must_not_be_stored_is_refused_with_the_reason,
     validations_hold_where_the_server_gives_objects_initializers,
     whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server,
-    no_create_fails_while_the_certificates_are_renewed_on_1_13,
-    no_create_fails_while_the_certificates_are_renewed_on_1_36,
+    no_create_fails_while_the_certificates_are_renewed_on_1_13 =
+        no_create_fails_while_the_certificates_are_renewed(Version::V1_13),
+    no_create_fails_while_the_certificates_are_renewed_on_1_36 =
+        no_create_fails_while_the_certificates_are_renewed(Version::NEWEST),
 ];
 
 /// The message of a rejection.
@@ -37,14 +39,6 @@ async fn refused(scene: &Scene, path: &str, body: &Value) -> Result<String> {
         Ok(created) => bail!("it was let in: {created}"),
         Err(error) => Ok(error.to_string()),
     }
-}
-
-async fn what_matches_gets_its_sidecar_at_create_on_1_13() -> Result<()> {
-    what_matches_gets_its_sidecar_at_create(Version::V1_13).await
-}
-
-async fn what_matches_gets_its_sidecar_at_create_on_1_36() -> Result<()> {
-    what_matches_gets_its_sidecar_at_create(Version::NEWEST).await
 }
 
 async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()> {
@@ -298,14 +292,6 @@ async fn what_is_too_large_is_refused_unread(scene: &Scene, path: &str) -> Resul
     let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
     assert!(text.starts_with("SCP0212: the review is larger than"), "{text}");
     Ok(())
-}
-
-async fn no_create_fails_while_the_certificates_are_renewed_on_1_13() -> Result<()> {
-    no_create_fails_while_the_certificates_are_renewed(Version::V1_13).await
-}
-
-async fn no_create_fails_while_the_certificates_are_renewed_on_1_36() -> Result<()> {
-    no_create_fails_while_the_certificates_are_renewed(Version::NEWEST).await
 }
 
 /// `SCPOL_ROTATION_CREATES` sets the least number of creates.

@@ -2,7 +2,7 @@
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
-use crate::support::{self, LIMIT, policies, within};
+use crate::support::{self, LIMIT, Operator, in_force, policies, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{Builder, ControlPlane, Feature, User, Version};
 use http::Request;
@@ -53,6 +53,18 @@ impl World {
     fn of(cluster: ControlPlane) -> Self {
         let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
         Self { cluster, admin, creator }
+    }
+
+    /// The same world with a ready operator, which ends first.
+    pub async fn operated(self, flags: &[&str]) -> Result<(Self, Operator)> {
+        let operator = Operator::ready(&self.cluster, flags).await?;
+        Ok((self, operator))
+    }
+
+    /// Creates a SidecarPolicy, and waits until it is in force.
+    pub async fn enforce(&self, name: &str, spec: Value) -> Result<()> {
+        self.policy(name, spec).await?;
+        in_force(&self.cluster, name).await
     }
 
     /// Creates a SidecarPolicy.
@@ -309,7 +321,12 @@ fn message(method: &str, path: &str, body: &Value) -> Request<Vec<u8>> {
 
 /// A policy for Deployments that adds one container.
 pub fn sidecar(name: &str) -> Value {
-    json!({ "template": { "containers": [{ "name": name, "image": "envoy:1" }] } })
+    sidecar_of(name, "envoy:1")
+}
+
+/// A policy for Deployments that adds one container with this image.
+pub fn sidecar_of(name: &str, image: &str) -> Value {
+    json!({ "template": { "containers": [{ "name": name, "image": image }] } })
 }
 
 /// The smallest Deployment.

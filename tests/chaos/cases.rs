@@ -26,408 +26,164 @@ pub(crate) enum Play {
     /// The ordinary story, under these rules.
     Rules(&'static [Rule]),
     /// A special story.
-    Story(fn(&Scene) -> BoxFuture<'_, Result<()>>),
+    Story(Story),
     /// The same, with controllers and nodes on which pods run.
-    OnNodes(fn(&Scene) -> BoxFuture<'_, Result<()>>),
+    OnNodes(Story),
 }
 
+const ALL: &[Engine] = Engine::ALL;
 const LEGACY: &[Engine] = &[Engine::Initializer];
+const WEBHOOK: &[Engine] = &[Engine::Webhook];
+const POLICIES: &[Engine] = &[Engine::MutatingAdmissionPolicy];
+/// What the operator's own process does for the API server.
+const SERVING: &[Engine] = &[Engine::Initializer, Engine::Webhook];
+const NOT_LEGACY: &[Engine] = &[Engine::Webhook, Engine::MutatingAdmissionPolicy];
+const NO_WEBHOOK: &[Engine] = &[Engine::Initializer, Engine::MutatingAdmissionPolicy];
 const SECOND: Duration = Duration::from_secs(1);
+
+/// A special story.
+type Story = fn(&Scene) -> BoxFuture<'_, Result<()>>;
+
+impl Case {
+    /// The ordinary story, under `rules`.
+    const fn under(id: &'static str, name: &'static str, engines: &'static [Engine], rules: &'static [Rule]) -> Self {
+        Self { id, name, engines, is_quick: false, play: Play::Rules(rules) }
+    }
+
+    const fn told(id: &'static str, name: &'static str, engines: &'static [Engine], story: Story) -> Self {
+        Self { id, name, engines, is_quick: false, play: Play::Story(story) }
+    }
+
+    const fn on_nodes(id: &'static str, name: &'static str, engines: &'static [Engine], story: Story) -> Self {
+        Self { id, name, engines, is_quick: false, play: Play::OnNodes(story) }
+    }
+
+    /// The same case as a part of `make test`.
+    const fn quick(mut self) -> Self {
+        self.is_quick = true;
+        self
+    }
+}
 
 /// All cases.
 pub(crate) const CASES: &[Case] = &[
-    Case {
-        id: "F01",
-        name: "killed_at_a_request",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Story(|scene| killed::at_each_request(scene).boxed()),
-    },
-    Case {
-        id: "F01",
-        name: "killed_at_a_request_of_changes",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| killed::at_each_request_of_changes(scene).boxed()),
-    },
-    Case {
-        id: "F01",
-        name: "killed_at_a_request_of_a_hand_over",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| killed::at_each_request_of_a_hand_over(scene).boxed()),
-    },
-    Case {
-        id: "F01",
-        name: "killed_at_a_request_of_a_rollout",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Story(|scene| rollout::killed_at_each_request(scene).boxed()),
-    },
-    Case {
-        id: "F01",
-        name: "killed_at_a_request_of_evictions",
-        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
-        is_quick: false,
-        play: Play::OnNodes(|scene| rollout::of_evictions_killed_at_each_request(scene).boxed()),
-    },
-    Case {
-        id: "F02",
-        name: "killed_twenty_times",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| killed::at_random(scene).boxed()),
-    },
-    Case {
-        id: "F03",
-        name: "answer_lost_after_the_write",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Rules(&[Rule::always(Does::DropAnswer).to(&WRITES, &[]).percent(60).times(2)]),
-    },
-    Case {
-        id: "F03",
-        name: "answer_is_a_timeout_after_the_write",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Rules(&[Rule::always(Does::Mask(504)).to(&WRITES, &[]).percent(60).times(2)]),
-    },
-    Case {
-        id: "F04",
-        name: "conflicts",
-        engines: LEGACY,
-        is_quick: false,
-        play: Play::Story(|scene| stories::conflicts(scene).boxed()),
-    },
-    Case {
-        id: "F04",
-        name: "the_servers_cache_lags",
-        engines: LEGACY,
-        is_quick: true,
-        play: Play::Rules(&[Rule::always(Does::Lag).to(&[Verb::Patch], &["deployments"]).percent(60).times(3)]),
-    },
-    Case {
-        id: "F05",
-        name: "too_many_requests_and_unavailable",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Rules(&[
+    Case::told("F01", "killed_at_a_request", ALL, |scene| killed::at_each_request(scene).boxed()).quick(),
+    Case::told("F01", "killed_at_a_request_of_changes", ALL, |scene| killed::at_each_request_of_changes(scene).boxed()),
+    Case::told("F01", "killed_at_a_request_of_a_hand_over", ALL, |scene| {
+        killed::at_each_request_of_a_hand_over(scene).boxed()
+    }),
+    Case::told("F01", "killed_at_a_request_of_a_rollout", ALL, |scene| rollout::killed_at_each_request(scene).boxed())
+        .quick(),
+    Case::on_nodes("F01", "killed_at_a_request_of_evictions", NOT_LEGACY, |scene| {
+        rollout::of_evictions_killed_at_each_request(scene).boxed()
+    }),
+    Case::told("F02", "killed_twenty_times", ALL, |scene| killed::at_random(scene).boxed()),
+    Case::under(
+        "F03",
+        "answer_lost_after_the_write",
+        ALL,
+        &[Rule::always(Does::DropAnswer).to(&WRITES, &[]).percent(60).times(2)],
+    )
+    .quick(),
+    Case::under(
+        "F03",
+        "answer_is_a_timeout_after_the_write",
+        ALL,
+        &[Rule::always(Does::Mask(504)).to(&WRITES, &[]).percent(60).times(2)],
+    ),
+    Case::told("F04", "conflicts", LEGACY, |scene| stories::conflicts(scene).boxed()),
+    Case::under(
+        "F04",
+        "the_servers_cache_lags",
+        LEGACY,
+        &[Rule::always(Does::Lag).to(&[Verb::Patch], &["deployments"]).percent(60).times(3)],
+    )
+    .quick(),
+    Case::under(
+        "F05",
+        "too_many_requests_and_unavailable",
+        ALL,
+        &[
             Rule::always(Does::Answer(429, Some(1))).percent(30).times(2),
             Rule::always(Does::Answer(503, None)).percent(30).times(2),
             Rule::always(Does::Answer(500, None)).percent(10).times(1),
             Rule::always(Does::Answer(409, None)).to(&WRITES, &[]).percent(10).times(1),
-        ]),
-    },
-    Case {
-        id: "F05",
-        name: "doubtful_start",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Story(|scene| stories::doubtful_start(scene).boxed()),
-    },
-    Case {
-        id: "F05",
-        name: "doubtful_start_while_held",
-        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
-        is_quick: false,
-        play: Play::Story(|scene| stories::doubtful_start_while_held(scene).boxed()),
-    },
-    Case {
-        id: "F05",
-        name: "trial_unanswered",
-        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
-        is_quick: false,
-        play: Play::Story(|scene| stories::trial_unanswered(scene).boxed()),
-    },
-    Case {
-        id: "F05",
-        name: "stopped_while_refused",
-        engines: &[Engine::Initializer, Engine::Webhook],
-        is_quick: true,
-        play: Play::Story(|scene| stories::stopped_while_refused(scene).boxed()),
-    },
-    Case {
-        id: "F05",
-        name: "suspended_while_refused",
-        engines: &[Engine::MutatingAdmissionPolicy],
-        is_quick: true,
-        play: Play::Story(|scene| stories::suspended_while_refused(scene).boxed()),
-    },
-    Case {
-        id: "F06",
-        name: "slow_server",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Rules(&[Rule::always(Does::Delay(Duration::from_secs(4))).percent(50).times(3)]),
-    },
-    Case {
-        id: "F07",
-        name: "server_killed",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::server_killed(scene).boxed()),
-    },
-    Case {
-        id: "F08",
-        name: "server_frozen",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::server_frozen(scene).boxed()),
-    },
-    Case {
-        id: "F08",
-        name: "watches_frozen",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::watches_frozen(scene).boxed()),
-    },
-    Case {
-        id: "F08",
-        name: "watches_dead",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::watches_dead(scene).boxed()),
-    },
-    Case {
-        id: "F09",
-        name: "storage_frozen",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::storage_frozen(scene).boxed()),
-    },
-    Case {
-        id: "F10",
-        name: "version_too_old",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Rules(&[
+        ],
+    )
+    .quick(),
+    Case::told("F05", "doubtful_start", ALL, |scene| stories::doubtful_start(scene).boxed()).quick(),
+    Case::told("F05", "doubtful_start_while_held", NOT_LEGACY, |scene| {
+        stories::doubtful_start_while_held(scene).boxed()
+    }),
+    Case::told("F05", "trial_unanswered", NOT_LEGACY, |scene| stories::trial_unanswered(scene).boxed()),
+    Case::told("F05", "stopped_while_refused", SERVING, |scene| stories::stopped_while_refused(scene).boxed()).quick(),
+    Case::told("F05", "suspended_while_refused", POLICIES, |scene| stories::suspended_while_refused(scene).boxed())
+        .quick(),
+    Case::under("F06", "slow_server", ALL, &[Rule::always(Does::Delay(Duration::from_secs(4))).percent(50).times(3)]),
+    Case::told("F07", "server_killed", ALL, |scene| stories::server_killed(scene).boxed()),
+    Case::told("F08", "server_frozen", ALL, |scene| stories::server_frozen(scene).boxed()),
+    Case::told("F08", "watches_frozen", ALL, |scene| stories::watches_frozen(scene).boxed()),
+    Case::told("F08", "watches_dead", ALL, |scene| stories::watches_dead(scene).boxed()),
+    Case::told("F09", "storage_frozen", ALL, |scene| stories::storage_frozen(scene).boxed()),
+    Case::under(
+        "F10",
+        "version_too_old",
+        ALL,
+        &[
             Rule::always(Does::CutWatch(Duration::from_millis(300))).to(&WATCH, &[]),
             Rule::always(Does::Expire).to(&WATCH, &[]).percent(50),
-        ]),
-    },
-    Case {
-        id: "F11",
-        name: "watch_cut_every_50_ms",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Rules(&[Rule::always(Does::CutWatch(Duration::from_millis(50))).to(&WATCH, &[])]),
-    },
-    Case {
-        id: "F12",
-        name: "events_lost",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Story(|scene| stories::events_lost(scene).boxed()),
-    },
-    Case {
-        id: "F12",
-        name: "last_event_lost",
-        engines: LEGACY,
-        is_quick: false,
-        play: Play::Story(|scene| stories::last_event_lost(scene).boxed()),
-    },
-    Case {
-        id: "F12",
-        name: "ghosts_in_a_rollout",
-        engines: &[Engine::Initializer, Engine::MutatingAdmissionPolicy],
-        is_quick: false,
-        play: Play::Story(|scene| rollout::ghosts(scene).boxed()),
-    },
-    Case {
-        id: "F13",
-        name: "events_twice_and_in_disorder",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Rules(&[
-            Rule::always(Does::Repeat).to(&WATCH, &[]).percent(40),
-            Rule::always(Does::Swap).to(&WATCH, &[]).percent(40),
-        ]),
-    },
-    Case {
-        id: "F14",
-        name: "stale_list",
-        engines: LEGACY,
-        is_quick: true,
-        play: Play::Story(|scene| stories::stale_list(scene).boxed()),
-    },
-    Case {
-        id: "F14",
-        name: "server_is_behind",
-        engines: &[Engine::Initializer, Engine::MutatingAdmissionPolicy],
-        is_quick: false,
-        play: Play::Story(|scene| stale::stale_server(scene).boxed()),
-    },
-    Case {
-        id: "F15",
-        name: "sleeping_leader",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::sleeping_leader(scene).boxed()),
-    },
-    Case {
-        id: "F15",
-        name: "frozen_at_a_request_of_a_rollout",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Story(|scene| rollout::frozen_at_each_request(scene).boxed()),
-    },
-    Case {
-        id: "F15",
-        name: "frozen_at_a_request_of_evictions",
-        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
-        is_quick: false,
-        play: Play::OnNodes(|scene| rollout::of_evictions_frozen_at_each_request(scene).boxed()),
-    },
-    Case {
-        id: "F16",
-        name: "clock_jumps",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| clock::jumps(scene).boxed()),
-    },
-    Case {
-        id: "F16",
-        name: "clocks_differ",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| clock::differ(scene).boxed()),
-    },
-    Case {
-        id: "F16",
-        name: "clock_jumps_while_held",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| clock::jumps_while_held(scene).boxed()),
-    },
-    Case {
-        id: "F17",
-        name: "connections_cut",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Rules(&[
-            Rule::always(Does::CutBefore).percent(50).times(3),
-            Rule::always(Does::DropAnswer).percent(20).times(2),
-        ]),
-    },
-    Case {
-        id: "F18",
-        name: "operator_absent",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::operator_absent(scene).boxed()),
-    },
-    Case {
-        id: "F18",
-        name: "scaled_to_zero_and_back",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::scaled_to_zero(scene).boxed()),
-    },
-    Case {
-        id: "F19",
-        name: "policy_edited_meanwhile",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::edited_meanwhile(scene).boxed()),
-    },
-    Case {
-        id: "F20",
-        name: "foreign_initializer_first",
-        engines: LEGACY,
-        is_quick: false,
-        play: Play::Story(|scene| stories::foreign_first(scene).boxed()),
-    },
-    Case {
-        id: "F21",
-        name: "changed_while_waiting",
-        engines: LEGACY,
-        is_quick: false,
-        play: Play::Story(|scene| stories::changed_while_waiting(scene).boxed()),
-    },
-    Case {
-        id: "F22",
-        name: "rights_revoked",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::rights_revoked(scene).boxed()),
-    },
-    Case {
-        id: "F22",
-        name: "definition_deleted",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::definition_deleted(scene).boxed()),
-    },
-    Case {
-        id: "F22",
-        name: "namespace_deleted",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::namespace_deleted(scene).boxed()),
-    },
-    Case {
-        id: "F23",
-        name: "result_refused",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::result_refused(scene).boxed()),
-    },
-    Case {
-        id: "F24",
-        name: "certificates_spoilt",
-        engines: &[Engine::Webhook],
-        is_quick: false,
-        play: Play::Story(|scene| certificates::spoilt(scene).boxed()),
-    },
-    Case {
-        id: "F25",
-        name: "flood",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| crowd::flood(scene).boxed()),
-    },
-    Case {
-        id: "F26",
-        name: "log_is_full",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| limits::log_is_full(scene).boxed()),
-    },
-    Case {
-        id: "F26",
-        name: "descriptors_run_out",
-        engines: &[Engine::Initializer, Engine::Webhook],
-        is_quick: false,
-        play: Play::Story(|scene| limits::descriptors_run_out(scene).boxed()),
-    },
-    Case {
-        id: "F26",
-        name: "stopped_amid_a_crowd",
-        engines: LEGACY,
-        is_quick: false,
-        play: Play::Story(|scene| limits::stopped_amid_a_crowd(scene).boxed()),
-    },
-    Case {
-        id: "F27",
-        name: "ports_under_siege",
-        engines: &[Engine::Webhook],
-        is_quick: false,
-        play: Play::Story(|scene| siege::siege(scene).boxed()),
-    },
-    Case {
-        id: "UP",
-        name: "rolling_upgrade",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| upgrade::rolling_upgrade(scene).boxed()),
-    },
-    Case {
-        id: "L3",
-        name: "silence",
-        engines: Engine::ALL,
-        is_quick: false,
-        play: Play::Story(|scene| stories::silence(scene).boxed()),
-    },
+        ],
+    ),
+    Case::under(
+        "F11",
+        "watch_cut_every_50_ms",
+        ALL,
+        &[Rule::always(Does::CutWatch(Duration::from_millis(50))).to(&WATCH, &[])],
+    )
+    .quick(),
+    Case::told("F12", "events_lost", ALL, |scene| stories::events_lost(scene).boxed()).quick(),
+    Case::told("F12", "last_event_lost", LEGACY, |scene| stories::last_event_lost(scene).boxed()),
+    Case::told("F12", "ghosts_in_a_rollout", NO_WEBHOOK, |scene| rollout::ghosts(scene).boxed()),
+    Case::under(
+        "F13",
+        "events_twice_and_in_disorder",
+        ALL,
+        &[Rule::always(Does::Repeat).to(&WATCH, &[]).percent(40), Rule::always(Does::Swap).to(&WATCH, &[]).percent(40)],
+    ),
+    Case::told("F14", "stale_list", LEGACY, |scene| stories::stale_list(scene).boxed()).quick(),
+    Case::told("F14", "server_is_behind", NO_WEBHOOK, |scene| stale::stale_server(scene).boxed()),
+    Case::told("F15", "sleeping_leader", ALL, |scene| stories::sleeping_leader(scene).boxed()),
+    Case::told("F15", "frozen_at_a_request_of_a_rollout", ALL, |scene| rollout::frozen_at_each_request(scene).boxed())
+        .quick(),
+    Case::on_nodes("F15", "frozen_at_a_request_of_evictions", NOT_LEGACY, |scene| {
+        rollout::of_evictions_frozen_at_each_request(scene).boxed()
+    }),
+    Case::told("F16", "clock_jumps", ALL, |scene| clock::jumps(scene).boxed()),
+    Case::told("F16", "clocks_differ", ALL, |scene| clock::differ(scene).boxed()),
+    Case::told("F16", "clock_jumps_while_held", ALL, |scene| clock::jumps_while_held(scene).boxed()),
+    Case::under(
+        "F17",
+        "connections_cut",
+        ALL,
+        &[Rule::always(Does::CutBefore).percent(50).times(3), Rule::always(Does::DropAnswer).percent(20).times(2)],
+    ),
+    Case::told("F18", "operator_absent", ALL, |scene| stories::operator_absent(scene).boxed()),
+    Case::told("F18", "scaled_to_zero_and_back", ALL, |scene| stories::scaled_to_zero(scene).boxed()),
+    Case::told("F19", "policy_edited_meanwhile", ALL, |scene| stories::edited_meanwhile(scene).boxed()),
+    Case::told("F20", "foreign_initializer_first", LEGACY, |scene| stories::foreign_first(scene).boxed()),
+    Case::told("F21", "changed_while_waiting", LEGACY, |scene| stories::changed_while_waiting(scene).boxed()),
+    Case::told("F22", "rights_revoked", ALL, |scene| stories::rights_revoked(scene).boxed()),
+    Case::told("F22", "definition_deleted", ALL, |scene| stories::definition_deleted(scene).boxed()),
+    Case::told("F22", "namespace_deleted", ALL, |scene| stories::namespace_deleted(scene).boxed()),
+    Case::told("F23", "result_refused", ALL, |scene| stories::result_refused(scene).boxed()),
+    Case::told("F24", "certificates_spoilt", WEBHOOK, |scene| certificates::spoilt(scene).boxed()),
+    Case::told("F25", "flood", ALL, |scene| crowd::flood(scene).boxed()),
+    Case::told("F26", "log_is_full", ALL, |scene| limits::log_is_full(scene).boxed()),
+    Case::told("F26", "descriptors_run_out", SERVING, |scene| limits::descriptors_run_out(scene).boxed()),
+    Case::told("F26", "stopped_amid_a_crowd", LEGACY, |scene| limits::stopped_amid_a_crowd(scene).boxed()),
+    Case::told("F27", "ports_under_siege", WEBHOOK, |scene| siege::siege(scene).boxed()),
+    Case::told("UP", "rolling_upgrade", ALL, |scene| upgrade::rolling_upgrade(scene).boxed()),
+    Case::told("L3", "silence", ALL, |scene| stories::silence(scene).boxed()),
 ];
 
 const WATCH: [Verb; 1] = [Verb::Watch];

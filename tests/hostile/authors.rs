@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 crate::tests![
-    who_may_write_which_policy_by_the_webhook_on_1_13,
-    who_may_write_which_policy_by_the_webhook_on_1_30,
-    who_may_write_which_policy_on_1_30,
-    who_may_write_which_policy_on_the_newest,
+    who_may_write_which_policy_by_the_webhook_on_1_13 = who_may_write_which_policy(By::Webhook, Version::V1_13),
+    who_may_write_which_policy_by_the_webhook_on_1_30 = who_may_write_which_policy(By::Webhook, Version::V1_30),
+    who_may_write_which_policy_on_1_30 = who_may_write_which_policy(By::Policy, Version::V1_30),
+    who_may_write_which_policy_on_the_newest = who_may_write_which_policy(By::Policy, Version::NEWEST),
     what_the_garbage_collector_and_the_operator_write_passes,
     many_annotations_lock_nobody_out,
     who_writes_a_policy_writes_no_status,
@@ -363,22 +363,6 @@ impl Scene {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
-}
-
-async fn who_may_write_which_policy_by_the_webhook_on_1_13() -> Result<()> {
-    who_may_write_which_policy(By::Webhook, Version::V1_13).await
-}
-
-async fn who_may_write_which_policy_by_the_webhook_on_1_30() -> Result<()> {
-    who_may_write_which_policy(By::Webhook, Version::V1_30).await
-}
-
-async fn who_may_write_which_policy_on_1_30() -> Result<()> {
-    who_may_write_which_policy(By::Policy, Version::V1_30).await
-}
-
-async fn who_may_write_which_policy_on_the_newest() -> Result<()> {
-    who_may_write_which_policy(By::Policy, Version::NEWEST).await
 }
 
 /// Sends every write of the table as every user, first as a dry run. All rows that are wrong are reported together.

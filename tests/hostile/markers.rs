@@ -8,30 +8,16 @@ use serde_json::{Value, json};
 use sidecar_policy::inject::{Template, marker};
 
 crate::tests![
-    forged_metadata_gets_nothing_past_initializers,
-    forged_metadata_gets_nothing_past_a_webhook_of_old_servers,
-    forged_metadata_gets_nothing_past_a_webhook,
-    forged_metadata_gets_nothing_past_admission_policies,
+    forged_metadata_gets_nothing_past_initializers = forged_metadata_gets_nothing_past(Version::V1_13, "Initializer"),
+    forged_metadata_gets_nothing_past_a_webhook_of_old_servers =
+        forged_metadata_gets_nothing_past(Version::V1_30, "Webhook"),
+    forged_metadata_gets_nothing_past_a_webhook = forged_metadata_gets_nothing_past(Version::NEWEST, "Webhook"),
+    forged_metadata_gets_nothing_past_admission_policies =
+        forged_metadata_gets_nothing_past(Version::V1_36, "MutatingAdmissionPolicy"),
 ];
 
 /// The value of 200 KB of an annotation, close to what a server takes.
 const LONG: usize = 200_000;
-
-async fn forged_metadata_gets_nothing_past_initializers() -> Result<()> {
-    forged_metadata_gets_nothing_past(Version::V1_13, "Initializer").await
-}
-
-async fn forged_metadata_gets_nothing_past_a_webhook_of_old_servers() -> Result<()> {
-    forged_metadata_gets_nothing_past(Version::V1_30, "Webhook").await
-}
-
-async fn forged_metadata_gets_nothing_past_a_webhook() -> Result<()> {
-    forged_metadata_gets_nothing_past(Version::NEWEST, "Webhook").await
-}
-
-async fn forged_metadata_gets_nothing_past_admission_policies() -> Result<()> {
-    forged_metadata_gets_nothing_past(Version::V1_36, "MutatingAdmissionPolicy").await
-}
 
 fn pod(name: &str, annotations: &Value) -> Value {
     let mut pod = pod_template(name);

@@ -13,27 +13,16 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 crate::tests![
-    the_initializer_changes_nothing_but_the_sidecar_of_hostile_objects,
-    the_webhook_changes_nothing_but_the_sidecar_of_hostile_objects,
-    admission_policies_change_nothing_but_the_sidecar_of_hostile_objects,
+    the_initializer_changes_nothing_but_the_sidecar_of_hostile_objects = on(Version::V1_13, "Initializer"),
+    the_webhook_changes_nothing_but_the_sidecar_of_hostile_objects = on(Version::V1_30, "Webhook"),
+    admission_policies_change_nothing_but_the_sidecar_of_hostile_objects =
+        on(Version::NEWEST, "MutatingAdmissionPolicy"),
 ];
 
 /// The objects, from the seed 0 on.
 const COUNT: u64 = 500;
 /// The requests at the same time.
 const AT_ONCE: usize = 8;
-
-async fn the_initializer_changes_nothing_but_the_sidecar_of_hostile_objects() -> Result<()> {
-    on(Version::V1_13, "Initializer").await
-}
-
-async fn the_webhook_changes_nothing_but_the_sidecar_of_hostile_objects() -> Result<()> {
-    on(Version::V1_30, "Webhook").await
-}
-
-async fn admission_policies_change_nothing_but_the_sidecar_of_hostile_objects() -> Result<()> {
-    on(Version::NEWEST, "MutatingAdmissionPolicy").await
-}
 
 /// The answer of a server to a create: the status code, and the stored object.
 type Answer = (u16, Value);

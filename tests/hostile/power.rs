@@ -7,8 +7,10 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
 crate::tests![
-    a_stolen_token_registers_only_webhooks_of_the_operator_on_1_30,
-    a_stolen_token_registers_only_webhooks_of_the_operator_on_the_newest_version,
+    a_stolen_token_registers_only_webhooks_of_the_operator_on_1_30 =
+        registers_only_webhooks_of_the_operator(Version::V1_30),
+    a_stolen_token_registers_only_webhooks_of_the_operator_on_the_newest_version =
+        registers_only_webhooks_of_the_operator(Version::NEWEST),
 ];
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -61,14 +63,6 @@ fn entry(client: &Value, rule: &Value) -> Value {
         "name": "inject.scpol.dev", "clientConfig": own, "rules": [all], "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
     })
-}
-
-async fn a_stolen_token_registers_only_webhooks_of_the_operator_on_1_30() -> Result<()> {
-    registers_only_webhooks_of_the_operator(Version::V1_30).await
-}
-
-async fn a_stolen_token_registers_only_webhooks_of_the_operator_on_the_newest_version() -> Result<()> {
-    registers_only_webhooks_of_the_operator(Version::NEWEST).await
 }
 
 async fn registers_only_webhooks_of_the_operator(version: Version) -> Result<()> {

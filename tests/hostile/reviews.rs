@@ -2,7 +2,7 @@
 
 use crate::commands::scpol;
 use crate::engines::{by, shows};
-use crate::support::{LIMIT, Operator, condition, file, in_force, timing, within};
+use crate::support::{LIMIT, Operator, condition, file, timing, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -16,13 +16,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 crate::tests![
-    no_body_makes_the_operator_ask_for_anything_else_on_1_13,
-    no_body_makes_the_operator_ask_for_anything_else_on_the_newest,
+    no_body_makes_the_operator_ask_for_anything_else_on_1_13 =
+        no_body_makes_the_operator_ask_for_anything_else(Version::V1_13),
+    no_body_makes_the_operator_ask_for_anything_else_on_the_newest =
+        no_body_makes_the_operator_ask_for_anything_else(Version::NEWEST),
     a_flood_of_unknown_namespaces_is_a_handful_of_requests_and_delays_nobody,
     reviews_that_name_no_registration_count_nothing,
     who_knows_no_registration_learns_nothing_of_rights,
-    what_tenants_write_does_not_reach_the_terminal_on_1_13,
-    what_tenants_write_does_not_reach_the_terminal_on_the_newest,
+    what_tenants_write_does_not_reach_the_terminal_on_1_13 =
+        what_tenants_write_does_not_reach_the_terminal(Version::V1_13),
+    what_tenants_write_does_not_reach_the_terminal_on_the_newest =
+        what_tenants_write_does_not_reach_the_terminal(Version::NEWEST),
 ];
 
 /// The server of tests that are alike on all.
@@ -71,10 +75,8 @@ impl Caller {
 
 /// A server with the operator, a policy by webhook that reads Namespaces, and a caller.
 async fn scene(version: Version) -> Result<(World, Operator, Caller)> {
-    let world = World::with(ControlPlane::builder(version).audit_log()).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let (world, operator) = World::with(ControlPlane::builder(version).audit_log()).await?.operated(&[]).await?;
+    world.enforce("envoy", by("Webhook", sidecar("envoy"))).await?;
     shows(&world, &["app", "envoy"]).await?;
     let api = version.registration();
     let path = format!("/apis/admissionregistration.k8s.io/{api}/mutatingwebhookconfigurations/scpol-deployments.apps");
@@ -105,14 +107,6 @@ fn namespaces(world: &World) -> Vec<String> {
         (verb == "get" && !rest.contains('/')).then_some(rest)
     };
     asked(world).into_iter().filter_map(name).collect()
-}
-
-async fn no_body_makes_the_operator_ask_for_anything_else_on_1_13() -> Result<()> {
-    no_body_makes_the_operator_ask_for_anything_else(Version::V1_13).await
-}
-
-async fn no_body_makes_the_operator_ask_for_anything_else_on_the_newest() -> Result<()> {
-    no_body_makes_the_operator_ask_for_anything_else(Version::NEWEST).await
 }
 
 async fn no_body_makes_the_operator_ask_for_anything_else(version: Version) -> Result<()> {
@@ -282,23 +276,13 @@ async fn who_knows_no_registration_learns_nothing_of_rights() -> Result<()> {
     Ok(())
 }
 
-async fn what_tenants_write_does_not_reach_the_terminal_on_1_13() -> Result<()> {
-    what_tenants_write_does_not_reach_the_terminal(Version::V1_13).await
-}
-
-async fn what_tenants_write_does_not_reach_the_terminal_on_the_newest() -> Result<()> {
-    what_tenants_write_does_not_reach_the_terminal(Version::NEWEST).await
-}
-
 async fn what_tenants_write_does_not_reach_the_terminal(version: Version) -> Result<()> {
     const HOSTILE: &str = "a\u{1b}[2J\u{1b}]0;b\u{7}\u{9b}1m\u{202e}c";
-    let world = World::with(ControlPlane::builder(version)).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = World::with(ControlPlane::builder(version)).await?.operated(&[]).await?;
     let judge = json!([{ "expression": "!has(object.metadata.labels.bad)", "message": HOSTILE }]);
     let mut spec = by("Webhook", sidecar("envoy"));
     spec["validations"] = judge;
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     // A policy whose fault is told in its own words.
     let mut broken = by("Webhook", sidecar("envoy"));
     broken["matchConditions"] = json!([{ "name": "x", "expression": format!("object.{HOSTILE}") }]);

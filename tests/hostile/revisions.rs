@@ -6,7 +6,7 @@ use crate::rollouts::{
     wait_images, wait_progress, world,
 };
 use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PODS, World, deployment, path, pod_template, request};
+use crate::world::{DEPLOYMENTS, PODS, World, deployment, path, pod_template, request, sidecar_of};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version};
 use jiff::{SignedDuration, Timestamp};
@@ -50,8 +50,7 @@ async fn generations(world: &World) -> Result<Vec<i64>> {
 
 /// Three Deployments under a policy that rolls, all up to date.
 async fn three(world: &World) -> Result<Vec<i64>> {
-    world.policy("envoy", rolling("envoy:1", json!({ "maxUnavailable": 2 }))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", rolling("envoy:1", json!({ "maxUnavailable": 2 }))).await?;
     for name in ["a", "b", "c"] {
         world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
     }
@@ -67,8 +66,7 @@ async fn a_restart_ahead_of_the_clock_makes_everything_anew_once() -> Result<()>
 }
 
 async fn restart_once(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(version).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     let before = three(&world).await?;
     // Creation times are in whole seconds: what was created in the second of a restart is not made anew.
@@ -105,8 +103,7 @@ async fn restart_once(version: Version) -> Result<()> {
 }
 
 async fn a_restart_follows_the_clock_of_the_server() -> Result<()> {
-    let world = world(Version::V1_30).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::V1_30).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     let before = three(&world).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -124,8 +121,7 @@ async fn a_restart_follows_the_clock_of_the_server() -> Result<()> {
 }
 
 async fn a_resume_ahead_of_the_clock_ends_one_pause() -> Result<()> {
-    let world = world(Version::V1_30).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::V1_30).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["canary", "shop", "late"]).await?;
     let steps = json!([
@@ -133,8 +129,7 @@ async fn a_resume_ahead_of_the_clock_ends_one_pause() -> Result<()> {
     ]);
     let mut spec = rolling("envoy:1", json!({ "steps": steps, "maxUnavailable": "100%" }));
     spec["namespaces"] = json!(["canary", "shop", "late"]);
-    world.policy("envoy", spec).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", spec).await?;
     for namespace in ["canary", "shop", "late"] {
         create_in(&world, namespace, "web").await?;
     }
@@ -156,8 +151,7 @@ async fn a_resume_ahead_of_the_clock_ends_one_pause() -> Result<()> {
 }
 
 async fn one_pod_with_extreme_numbers_stops_no_other_rollout() -> Result<()> {
-    let world = world(Version::V1_30).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(Version::V1_30).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     let mut of_pods = rolling("envoy:1", json!({ "maxUnavailable": 1 }));
     of_pods["targets"] = json!([{ "group": "", "resource": "pods" }]);
@@ -220,7 +214,7 @@ fn stepped(image: &str, rest: &Value) -> Value {
 }
 
 fn image(image: &str) -> Value {
-    json!({ "template": { "containers": [{ "name": "envoy", "image": image }] } })
+    sidecar_of("envoy", image)
 }
 
 async fn an_earlier_content_that_the_flags_do_not_allow_any_more_is_delivered_nowhere() -> Result<()> {
@@ -231,13 +225,11 @@ async fn an_earlier_content_that_the_flags_do_not_allow_any_more_is_delivered_no
 }
 
 async fn not_allowed_any_more(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(version).await?.operated(&[]).await?;
     let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["canary", "shop"]).await?;
     let rest = json!({ "onFailure": "Undo", "progressDeadlineSeconds": 2 });
-    world.policy("envoy", stepped("bad/x:1", &rest)).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", stepped("bad/x:1", &rest)).await?;
     for namespace in ["canary", "shop"] {
         assert_eq!(create_in(&world, namespace, "web").await?, "bad/x:1");
     }
@@ -283,17 +275,14 @@ async fn not_allowed_any_more(version: Version) -> Result<()> {
 }
 
 async fn revisions_of_a_policy_that_had_the_name_before_do_not_count() -> Result<()> {
-    let world = world(Version::V1_30).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::V1_30).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["canary", "shop"]).await?;
-    world.policy("envoy", stepped("old/x:1", &Value::Null)).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", stepped("old/x:1", &Value::Null)).await?;
     wait_progress(&world, "envoy", "Complete").await?;
     // Nothing collects garbage on this server, as after `kubectl delete --cascade=orphan`.
     world.delete_policy("envoy").await?;
-    world.policy("envoy", stepped("new/x:1", &Value::Null)).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", stepped("new/x:1", &Value::Null)).await?;
     let new = async |namespace: &str| new_in(&world.creator, Version::V1_30, namespace).await;
     assert_eq!([new("canary").await?, new("shop").await?], ["new/x:1", "new/x:1"]);
     wait_progress(&world, "envoy", "Complete").await?;
@@ -314,12 +303,10 @@ async fn revisions_of_a_policy_that_had_the_name_before_do_not_count() -> Result
 }
 
 async fn a_revision_that_somebody_else_wrote_is_never_delivered() -> Result<()> {
-    let world = world(Version::V1_30).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(Version::V1_30).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     namespaces(&world, &["canary", "shop"]).await?;
-    world.policy("envoy", stepped("mine/x:1", &json!({ "onFailure": "Undo" }))).await?;
-    in_force(&world.cluster, "envoy").await?;
+    world.enforce("envoy", stepped("mine/x:1", &json!({ "onFailure": "Undo" }))).await?;
     wait_progress(&world, "envoy", "Complete").await?;
     let uid = policies(&world.cluster).get("envoy").await?.metadata.uid.unwrap_or_default();
     let evil: Content = serde_json::from_value(image("evil/x:1"))?;
@@ -394,8 +381,7 @@ async fn after_the_largest_number_revisions_get_small_ones() -> Result<()> {
 }
 
 async fn small_numbers(version: Version) -> Result<()> {
-    let world = world(version).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, operator) = world(version).await?.operated(&[]).await?;
     let are = async |images: &[&str]| {
         within(LIMIT, &format!("the revisions are {images:?}"), || async {
             let found = stored_revisions(&world, "envoy").await?;
@@ -458,16 +444,14 @@ async fn refuse_revisions(world: &World, policy: &str) -> Result<()> {
 }
 
 async fn a_revision_that_the_server_refuses_holds_up_its_policy_alone() -> Result<()> {
-    let world = world(Version::V1_30).await?;
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let (world, _operator) = world(Version::V1_30).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
     let spec = |name: &str, version: u32| {
         let template = json!({ "containers": [{ "name": name, "image": format!("{name}:{version}") }] });
         json!({ "template": template, "updateStrategy": { "type": "RollingUpdate" } })
     };
     for name in ["a-held", "envoy"] {
-        world.policy(name, spec(name, 1)).await?;
-        in_force(&world.cluster, name).await?;
+        world.enforce(name, spec(name, 1)).await?;
     }
     world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
     for name in ["a-held", "envoy"] {

@@ -1,6 +1,6 @@
 //! Clients without credentials that hold or flood the operator's ports.
 
-use crate::support::{LIMIT, Operator, file, in_force, timing, within};
+use crate::support::{LIMIT, Operator, file, timing, within};
 use crate::webhook_scene::pod;
 use crate::world::{PODS, SECRETS, World, certificate, containers};
 use anyhow::{Context, Result, ensure};
@@ -25,8 +25,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 crate::tests![
-    idle_connections_keep_no_api_server_out_on_1_13,
-    idle_connections_keep_no_api_server_out_on_1_37,
+    idle_connections_keep_no_api_server_out_on_1_13 = idle_connections_keep_no_api_server_out(Version::V1_13),
+    idle_connections_keep_no_api_server_out_on_1_37 = idle_connections_keep_no_api_server_out(Version::NEWEST),
     slow_uploads_hold_up_no_review,
     half_requests_cost_the_other_port_little_and_probes_are_answered,
     a_flood_of_scrapes_costs_reviews_nothing,
@@ -102,8 +102,7 @@ impl Target {
             "engine": "Webhook", "targets": [{ "group": "", "resource": "pods" }],
             "template": { "containers": [{ "name": "envoy", "image": "envoy:1" }] },
         });
-        world.policy("envoy", spec).await?;
-        in_force(&world.cluster, "envoy").await?;
+        world.enforce("envoy", spec).await?;
         let secret = world.get(&format!("{SECRETS}/scpol-webhook")).await?.context("the Secret")?;
         let authority = STANDARD.decode(secret["data"]["ca.crt"].as_str().context("ca.crt")?)?;
         Ok(Self { connector: connector(&authority)?, world, operator, webhook, forward })
@@ -162,14 +161,6 @@ pub(crate) async fn hold(target: &Target, answered: Arc<AtomicUsize>, opening: A
     drop(place);
     while stream.read(&mut buffer).await? > 0 {}
     Ok(())
-}
-
-async fn idle_connections_keep_no_api_server_out_on_1_13() -> Result<()> {
-    idle_connections_keep_no_api_server_out(Version::V1_13).await
-}
-
-async fn idle_connections_keep_no_api_server_out_on_1_37() -> Result<()> {
-    idle_connections_keep_no_api_server_out(Version::NEWEST).await
 }
 
 /// More connections than the webhook has places for are opened, and held after one empty request each. All come from

@@ -3,7 +3,7 @@
 use crate::engines::{by, engine_of};
 use crate::support::{LIMIT, Operator, condition, in_force, wait_condition, within};
 use crate::webhook_scene::{OPERATOR, Scene};
-use crate::world::{World, deployment, pod_template, request, sidecar};
+use crate::world::{World, deployment, pod_template, request, sidecar, sidecar_of};
 use anyhow::{Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
@@ -46,12 +46,10 @@ async fn a_policy_of_a_higher_priority_is_injected_whatever_others_add_by_its_na
             let _operator = Operator::ready(&world.cluster, &[]).await?;
             let of = |image: &str| json!({ "containers": [{ "name": "audit", "image": image }] });
             let platform = json!({ "engine": engine, "priority": 100, "optOut": "Denied", "template": of("audit:1") });
-            world.policy("platform", platform).await?;
-            in_force(&world.cluster, "platform").await?;
+            world.enforce("platform", platform).await?;
             world
-                .policy("tenant", json!({ "engine": engine, "namespaces": ["shop"], "template": of("other:1") }))
+                .enforce("tenant", json!({ "engine": engine, "namespaces": ["shop"], "template": of("other:1") }))
                 .await?;
-            in_force(&world.cluster, "tenant").await?;
             let created = request(&world.admin, "POST", DEPLOYMENTS_IN_SHOP, &deployment("web")).await?;
             ensure!(images(&created).contains(&"audit audit:1".to_owned()), "{version:?} {engine}: {created}");
             let told = wait_condition(&world.cluster, "tenant", "Conflicted", "True", "Outranked").await?;
@@ -178,8 +176,7 @@ async fn policies_of_a_tenant_move_none_of_a_higher_priority() -> Result<()> {
         namespace(&world, "shop").await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
         // The policies of the platform come later, and take the resource to their engine.
-        world.policy("tenant", tenant("Webhook")).await?;
-        in_force(&world.cluster, "tenant").await?;
+        world.enforce("tenant", tenant("Webhook")).await?;
         for name in SIDECARS {
             world.policy(name, of_platform(sidecar(name))).await?;
         }
@@ -197,9 +194,7 @@ async fn policies_of_a_tenant_move_none_of_a_higher_priority() -> Result<()> {
         world.delete_policy("tenant").await?;
         world.policy("tenant", tenant("Webhook")).await?;
         is_left_out().await?;
-        world
-            .edit_policy("mesh", json!({ "template": { "containers": [{ "name": "mesh", "image": "new:2" }] } }))
-            .await?;
+        world.edit_policy("mesh", sidecar_of("mesh", "new:2")).await?;
         in_force(&world.cluster, "mesh").await?;
         is_left_out().await?;
         drop(operator);
@@ -231,11 +226,10 @@ async fn policies_of_a_tenant_move_none_of_a_higher_priority() -> Result<()> {
 }
 
 async fn policies_beyond_the_limit_are_not_accepted_and_move_none_in_force() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let _operator = Operator::ready(&world.cluster, &["--max-policies=2"]).await?;
+    let (world, _operator) =
+        World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&["--max-policies=2"]).await?;
     for name in ["x", "y"] {
-        world.policy(name, sidecar(name)).await?;
-        in_force(&world.cluster, name).await?;
+        world.enforce(name, sidecar(name)).await?;
     }
     world.policy("a", sidecar("a")).await?;
     let told = wait_condition(&world.cluster, "a", "Accepted", "False", "TooManyPolicies").await?;

@@ -1,6 +1,6 @@
 //! Users who write workloads that a policy could leave out.
 
-use crate::support::{Operator, in_force};
+use crate::support::Operator;
 use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request};
 use anyhow::{Context, Result, bail, ensure};
 use controlplane::{ControlPlane, Version};
@@ -8,32 +8,17 @@ use serde_json::{Value, json};
 use sidecar_policy::inject::marker;
 
 crate::tests![
-    pods_that_could_be_left_out_are_refused_by_initializers,
-    pods_that_could_be_left_out_are_refused_by_a_webhook_of_1_13,
-    pods_that_could_be_left_out_are_refused_by_a_webhook_of_1_30,
-    pods_that_could_be_left_out_are_refused_by_a_webhook,
-    pods_that_could_be_left_out_are_refused_by_admission_policies,
+    pods_that_could_be_left_out_are_refused_by_initializers =
+        pods_that_could_be_left_out_are_refused(Version::V1_13, "Initializer"),
+    pods_that_could_be_left_out_are_refused_by_a_webhook_of_1_13 =
+        pods_that_could_be_left_out_are_refused(Version::V1_13, "Webhook"),
+    pods_that_could_be_left_out_are_refused_by_a_webhook_of_1_30 =
+        pods_that_could_be_left_out_are_refused(Version::V1_30, "Webhook"),
+    pods_that_could_be_left_out_are_refused_by_a_webhook =
+        pods_that_could_be_left_out_are_refused(Version::NEWEST, "Webhook"),
+    pods_that_could_be_left_out_are_refused_by_admission_policies =
+        pods_that_could_be_left_out_are_refused(Version::NEWEST, "MutatingAdmissionPolicy"),
 ];
-
-async fn pods_that_could_be_left_out_are_refused_by_initializers() -> Result<()> {
-    pods_that_could_be_left_out_are_refused(Version::V1_13, "Initializer").await
-}
-
-async fn pods_that_could_be_left_out_are_refused_by_a_webhook_of_1_13() -> Result<()> {
-    pods_that_could_be_left_out_are_refused(Version::V1_13, "Webhook").await
-}
-
-async fn pods_that_could_be_left_out_are_refused_by_a_webhook_of_1_30() -> Result<()> {
-    pods_that_could_be_left_out_are_refused(Version::V1_30, "Webhook").await
-}
-
-async fn pods_that_could_be_left_out_are_refused_by_a_webhook() -> Result<()> {
-    pods_that_could_be_left_out_are_refused(Version::NEWEST, "Webhook").await
-}
-
-async fn pods_that_could_be_left_out_are_refused_by_admission_policies() -> Result<()> {
-    pods_that_could_be_left_out_are_refused(Version::NEWEST, "MutatingAdmissionPolicy").await
-}
 
 /// A pod with an additional field of its spec.
 fn pod(name: &str, field: &str, value: &Value) -> Value {
@@ -80,8 +65,7 @@ async fn pods_that_could_be_left_out_are_refused(version: Version, engine: &str)
         "hostNetworkPods": "Refuse",
         "jobs": "Refuse",
     });
-    world.policy("audit", spec).await?;
-    in_force(&world.cluster, "audit").await?;
+    world.enforce("audit", spec).await?;
     world.status("audit", "missed", 2).await?;
 
     for field in ["hostNetwork", "hostPID"] {
