@@ -2,11 +2,12 @@
 
 use crate::status::report;
 use crate::support::{LIMIT, Operator, file, in_force, lease_duration, wait_condition, within};
-use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, deployment, request, sidecar, waiting};
+use crate::world::{
+    CONFIGURATIONS, DEPLOYMENTS, NAMES, SECRETS, World, certificate, deployment, request, secret, sidecar, waiting,
+};
 use anyhow::{Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use k8s_openapi::ByteString;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -35,6 +36,12 @@ impl Found {
     pub(crate) fn of(&self, check: &str) -> Vec<(&str, &str)> {
         let items = self.items.iter().filter(|item| item["check"] == check);
         items.map(|item| (item["result"].as_str().unwrap_or("-"), item["code"].as_str().unwrap_or("-"))).collect()
+    }
+
+    /// Checks that a check has these results.
+    #[track_caller]
+    pub(crate) fn has(&self, check: &str, results: &[(&str, &str)]) {
+        assert_eq!(self.of(check), results, "{check}: {}", self.printed);
     }
 
     /// The findings that are not fine, each with a fix.
@@ -71,6 +78,13 @@ pub(crate) async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<
 }
 
 impl World {
+    /// Runs `scpol check`, in which a check must have these results.
+    pub(crate) async fn checks(&self, name: &str, results: &[(&str, &str)]) -> Result<Found> {
+        let found = check(&self.cluster, &[]).await?;
+        found.has(name, results);
+        Ok(found)
+    }
+
     /// Writes the status of the operator's Deployment as the controllers of a real cluster would.
     pub(crate) async fn replicas_ready(&self, ready: i64) -> Result<()> {
         let status = [("replicas", 2), ("readyReplicas", ready)];
@@ -85,14 +99,14 @@ async fn before_the_installation_it_tells_what_the_server_must_be_started_with()
     let whole = ControlPlane::builder(Version::V1_13).start().await?;
     let found = check(&whole, &["--pre"]).await?;
     assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
-    assert_eq!(found.of("engine Initializer"), [("Ok", "-")]);
+    found.has("engine Initializer", &[("Ok", "-")]);
     found.says("a trial create kept its list of initializers")?;
-    assert_eq!(found.of("engine MutatingAdmissionPolicy"), [("Info", "-")]);
+    found.has("engine MutatingAdmissionPolicy", &[("Info", "-")]);
     let stored = whole.kubectl_output(User::Admin, &["get", "configmaps", "-n", "default", "-o", "name"]).await?;
     assert_eq!(stored, "", "nothing was stored");
     let found = check_as(&whole, User::Bystander, &["--pre"]).await?;
-    assert_eq!(found.of("your rights"), [("Problem", "SCP0304")], "{}", found.printed);
-    assert_eq!(found.of("your rights to grant"), [("Problem", "SCP0304")]);
+    found.has("your rights", &[("Problem", "SCP0304")]);
+    found.has("your rights to grant", &[("Problem", "SCP0304")]);
     assert_eq!((found.code, found.of("definition")), (1, vec![("Unknown", "SCP0326")]));
     found.says("create/get/initialize/patch deployments.apps")?;
     let found = check(&whole, &["--engine", "Sidecar"]).await?;
@@ -117,9 +131,9 @@ async fn on_a_current_server_it_tells_which_engines_there_are() -> Result<()> {
     let cluster = ControlPlane::builder(Version::NEWEST).start().await?;
     let found = check(&cluster, &["--pre"]).await?;
     assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
-    assert_eq!(found.of("engine Initializer"), [("Info", "-")]);
-    assert_eq!(found.of("engine MutatingAdmissionPolicy"), [("Ok", "-")]);
-    assert_eq!(found.of("engine Webhook"), [("Ok", "-")]);
+    found.has("engine Initializer", &[("Info", "-")]);
+    found.has("engine MutatingAdmissionPolicy", &[("Ok", "-")]);
+    found.has("engine Webhook", &[("Ok", "-")]);
     let found = check(&cluster, &["--pre", "--engine", "Initializer"]).await?;
     assert_eq!((found.code, found.bad()), (1, vec![("engine Initializer", "Problem", "SCP0301")]), "{}", found.printed);
     let found = check(&cluster, &[]).await?;
@@ -154,37 +168,33 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
         "policies",
         "waiting objects",
     ] {
-        assert_eq!(found.of(check), [("Ok", "-")], "{check}: {}", found.printed);
+        found.has(check, &[("Ok", "-")]);
     }
 
     the_deployment_is_broken_bit_by_bit(&world).await?;
 
     operator.signal("STOP")?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("leader"), [("Problem", "SCP0329")], "{}", found.printed);
+    let found = world.checks("leader", &[("Problem", "SCP0329")]).await?;
     found.says(&format!("has not renewed it for {}", lease_duration().replace('s', " s")))?;
     operator.signal("CONT")?;
     world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol-initializer").await?;
-    world.operator_may("initialize", false).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("rights for Initializer"), [("Problem", "SCP0304")], "{}", found.printed);
-    assert_eq!(found.of("rights"), [("Ok", "-")], "{}", found.printed);
+    world.operator_may("initialize", "deployments.apps", false).await?;
+    let found = world.checks("rights for Initializer", &[("Problem", "SCP0304")]).await?;
+    found.has("rights", &[("Ok", "-")]);
     found.says("the ServiceAccount `scpol` may not: ")?;
     world.cluster.apply_file(&file("config/install-legacy.yaml")).await?;
-    world.operator_may("initialize", true).await?;
+    world.operator_may("initialize", "deployments.apps", true).await?;
 
     world.policy("elsewhere", json!({ "targets": [{ "group": "example.io", "resource": "things" }], "template": sidecar("x")["template"] })).await?;
     wait_condition(&world.cluster, "elsewhere", "Ready", "False", "TargetNotServed").await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("policy elsewhere"), [("Problem", "SCP0027")], "{}", found.printed);
+    world.checks("policy elsewhere", &[("Problem", "SCP0027")]).await?;
     world.delete_policy("elsewhere").await?;
 
     let definition = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions/sidecarpolicies.scpol.dev";
     let older =
         json!([{ "op": "remove", "path": "/spec/validation/openAPIV3Schema/properties/spec/properties/validations" }]);
     world.patch(definition, &older).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("definition"), [("Problem", "SCP0328")], "{}", found.printed);
+    let found = world.checks("definition", &[("Problem", "SCP0328")]).await?;
     found.says("it lacks `spec.validations`")?;
     Ok(())
 }
@@ -220,18 +230,15 @@ async fn what_is_registered_and_what_waits_is_compared_with_the_policies() -> Re
     operator.kill().await?;
     world.create_async(DEPLOYMENTS, &waiting("ours", &["envoy.scpol.dev"])).await?;
     world.create_async(DEPLOYMENTS, &waiting("foreign", &["x.other.io", "envoy.scpol.dev"])).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
-    assert_eq!(found.of("workloads"), [("Warning", "SCP0114")], "{}", found.printed);
+    let found = world.checks("registrations", &[("Ok", "-")]).await?;
+    found.has("workloads", &[("Warning", "SCP0114")]);
     assert_eq!(found.of("waiting objects"), [("Ok", "-")], "they are young: {}", found.printed);
 
     let rename = json!([{ "op": "replace", "path": "/initializers/0/rules/0/resources/0", "value": "daemonsets" }]);
     world.patch(&format!("{CONFIGURATIONS}/scpol-envoy"), &rename).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("registrations"), [("Problem", "SCP0324")], "{}", found.printed);
+    world.checks("registrations", &[("Problem", "SCP0324")]).await?;
     world.delete(&format!("{CONFIGURATIONS}/scpol-envoy")).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("registrations"), [("Problem", "SCP0306")], "{}", found.printed);
+    world.checks("registrations", &[("Problem", "SCP0306")]).await?;
     world
         .patch(&format!("{CONFIGURATIONS}/scpol-log"), &json!([{ "op": "remove", "path": "/metadata/labels" }]))
         .await?;
@@ -264,22 +271,10 @@ async fn who_may_not_look_learns_that_it_cannot_be_told() -> Result<()> {
         found.printed
     );
     for check in ["definition", "leader", "rights", "policies", "waiting objects"] {
-        assert_eq!(found.of(check), [("Unknown", "SCP0326")], "{check}: {}", found.printed);
+        found.has(check, &[("Unknown", "SCP0326")]);
     }
     assert_eq!(found.code, 2, "{}", found.printed);
     found.says("checks could not be made: see above")
-}
-
-/// A certificate for the operator's Service, and its authority: `ca.crt`, `tls.crt`, `tls.key`.
-fn certificate() -> Result<[String; 3]> {
-    let ca_key = KeyPair::generate()?;
-    let mut ca = CertificateParams::new(Vec::new())?;
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca_pem = ca.self_signed(&ca_key)?.pem();
-    let key = KeyPair::generate()?;
-    let leaf =
-        CertificateParams::new(["scpol.scpol-system.svc".to_owned()])?.signed_by(&key, &Issuer::new(ca, ca_key))?;
-    Ok([ca_pem, leaf.pem(), key.serialize_pem()])
 }
 
 /// `text` as Secrets and `caBundle` hold it.
@@ -301,10 +296,9 @@ fn configuration(ca: &str) -> Value {
 
 async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behind_its_service() -> Result<()> {
     const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
     let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
-    let [ca, crt, key] = certificate()?;
-    let [other, ..] = certificate()?;
+    let [ca, ca_key, crt, key] = certificate(&NAMES, 2090)?;
+    let [other, ..] = certificate(&NAMES, 2090)?;
     world
         .policy(
             "pods",
@@ -313,26 +307,21 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
         .await?;
     assert_eq!(check(&world.cluster, &[]).await?.of("certificate"), [], "no webhook, no certificate");
     request(&world.admin, "POST", WEBHOOK, &configuration(&ca)).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("certificate"), [("Warning", "SCP0322")], "{}", found.printed);
-    assert_eq!(found.of("registrations"), [("Problem", "SCP0320")], "{}", found.printed);
+    let found = world.checks("certificate", &[("Warning", "SCP0322")]).await?;
+    found.has("registrations", &[("Problem", "SCP0320")]);
 
-    let data =
-        json!({ "ca.crt": base64(&ca), "ca.key": base64(&key), "tls.crt": base64(&crt), "tls.key": base64(&key) });
-    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "scpol-webhook" }, "data": data });
+    let secret = secret([&ca, &ca_key, &crt, &key].map(String::as_str));
     request(&world.admin, "POST", SECRETS, &secret).await?;
     let subset = json!({ "addresses": [{ "ip": "10.0.0.1" }], "ports": [{ "port": 8443 }] });
     let endpoints =
         json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": "scpol" }, "subsets": [subset] });
     request(&world.admin, "POST", "/api/v1/namespaces/scpol-system/endpoints", &endpoints).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("certificate"), [("Ok", "-")], "{}", found.printed);
-    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
+    let found = world.checks("certificate", &[("Ok", "-")]).await?;
+    found.has("registrations", &[("Ok", "-")]);
 
     let bundle = |bundle: &str| json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": base64(bundle) }]);
     world.patch(&format!("{WEBHOOK}/scpol-pods"), &bundle(&other)).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("certificate"), [("Ok", "-"), ("Problem", "SCP0322")], "{}", found.printed);
+    world.checks("certificate", &[("Ok", "-"), ("Problem", "SCP0322")]).await?;
     world.patch(&format!("{WEBHOOK}/scpol-pods"), &bundle(&(other + &ca))).await?;
     assert_eq!(check(&world.cluster, &[]).await?.of("certificate"), [("Ok", "-")], "both, while it is renewed");
     world.patch(&format!("{SECRETS}/scpol-webhook"), &json!([{ "op": "remove", "path": "/data/tls.key" }])).await?;
@@ -347,8 +336,7 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
     let deployment =
         json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "scpol" }, "spec": spec });
     request(&world.admin, "POST", "/apis/apps/v1/namespaces/scpol-system/deployments", &deployment).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("certificate"), [("Info", "-")], "{}", found.printed);
+    let found = world.checks("certificate", &[("Info", "-")]).await?;
     found.says("`--webhook-cert-dir`")
 }
 
@@ -401,15 +389,13 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
     }
     // From here on nobody repairs anything.
     operator.signal("STOP")?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
-    assert_eq!(found.of("certificate"), [("Ok", "-")], "{}", found.printed);
+    let found = world.checks("registrations", &[("Ok", "-")]).await?;
+    found.has("certificate", &[("Ok", "-")]);
     for (resource, name, edit, told) in edits_by_hand() {
         let path = format!("{ROOT}/{resource}/{name}");
         let before = world.get(&path).await?.unwrap_or_default();
         world.patch(&path, &edit).await?;
-        let found = check(&world.cluster, &[]).await?;
-        assert_eq!(found.of("registrations"), [("Problem", "SCP0324")], "{}", found.printed);
+        let found = world.checks("registrations", &[("Problem", "SCP0324")]).await?;
         found.says(told)?;
         let part = if before["webhooks"].is_null() { "spec" } else { "webhooks" };
         world.patch(&path, &json!([{ "op": "replace", "path": format!("/{part}"), "value": before[part] }])).await?;
@@ -417,15 +403,12 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
     let webhook = format!("{ROOT}/mutatingwebhookconfigurations/scpol-deployments.apps");
     let bundle = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "" }]);
     world.patch(&webhook, &bundle).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("certificate"), [("Ok", "-"), ("Problem", "SCP0322")], "{}", found.printed);
+    world.checks("certificate", &[("Ok", "-"), ("Problem", "SCP0322")]).await?;
     world.delete(&webhook).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("registrations"), [("Problem", "SCP0306")], "{}", found.printed);
+    let found = world.checks("registrations", &[("Problem", "SCP0306")]).await?;
     found.says("policy `hooked` is said to be in force, and there is no mutatingwebhookconfigurations")?;
     operator.signal("CONT")?;
     wait_condition(&world.cluster, "hooked", "Ready", "False", "RemovedByHand").await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("policy hooked"), [("Problem", "SCP0306")], "{}", found.printed);
+    world.checks("policy hooked", &[("Problem", "SCP0306")]).await?;
     Ok(())
 }

@@ -186,8 +186,7 @@ fn selectors() -> [(&'static str, &'static str, Value); 8] {
 
 async fn every_selector_selects(version: Version) -> Result<()> {
     let (world, _operator) = world(version).await?.operated(&[]).await?;
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": { "team": "shop" } } });
-    request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
+    world.namespace("shop", &json!({ "team": "shop" })).await?;
     let mut web = deployment("web");
     web["metadata"]["labels"]["tier"] = json!("web");
     web["metadata"]["annotations"] = json!({ "example.com/wants": "it" });
@@ -320,6 +319,7 @@ async fn an_operator_that_is_killed_is_replaced_and_what_was_missed_is_counted(v
     operator.stop().await?;
     is_unregistered(&world).await?;
     ensure!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("stopped")).await?) == ["app"]);
+    wait_condition(&world.cluster, "envoy", "Ready", "False", "Stopped").await?;
     Ok(())
 }
 

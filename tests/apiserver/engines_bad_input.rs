@@ -1,7 +1,7 @@
 //! Faults that keep the engines inside the API server from working. Each has a condition with its code and a line of
 //! `scpol check`, and no create ever fails or waits.
 
-use crate::check::{Found, check};
+use crate::check::check;
 use crate::engines::{by, engine_of, shows};
 use crate::support::{self, LIMIT, Operator, condition, in_force, timing, wait_condition, within};
 use crate::world::{
@@ -57,8 +57,7 @@ async fn refused(world: &World, policy: &str, condition: &str, reason: &str) -> 
     let [told, message] = [told, ready].map(|told| told["message"].as_str().unwrap_or_default().to_owned());
     let code = message.split(':').next().unwrap_or_default();
     ensure!(code.starts_with("SCP0") && told.starts_with(code), "{policy}: {message} but {told}");
-    let found: Found = check(&world.cluster, &[]).await?;
-    ensure!(found.of(&format!("policy {policy}")) == [("Problem", code)], "{policy} {code}: {}", found.printed);
+    world.checks(&format!("policy {policy}"), &[("Problem", code)]).await?;
     Ok(message)
 }
 
@@ -404,8 +403,7 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
             assert_eq!(containers(&created), ["app", "envoy"], "{version:?} {name}");
             let stored = world.get(&format!("{SECRETS}/scpol-webhook")).await?.context("it is there")?;
             assert_ne!(stored["data"]["tls.crt"], spoilt["data"]["tls.crt"], "{name}");
-            let found = check(&world.cluster, &[]).await?;
-            assert_eq!(found.of("certificate"), [("Ok", "-")], "{name}: {}", found.printed);
+            world.checks("certificate", &[("Ok", "-")]).await?;
             operator.kill().await?;
             world.delete(&format!("{SECRETS}/scpol-webhook")).await?;
         }
@@ -433,8 +431,7 @@ async fn what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody
         let told = wait_condition(&world.cluster, "envoy", "Degraded", "True", "ReviewInvalid").await?;
         assert!(told["message"].as_str().is_some_and(|message| message.starts_with("SCP0212: ")), "{told}");
         in_force(&world.cluster, "envoy").await?;
-        let found = check(&world.cluster, &[]).await?;
-        assert_eq!(found.of("policy envoy"), [("Warning", "SCP0212")], "{}", found.printed);
+        world.checks("policy envoy", &[("Warning", "SCP0212")]).await?;
         let series = r#"scpol_injections_total{engine="Webhook",policy="",reason="ReviewInvalid",result="failed"}"#;
         assert_eq!(operator.metric(series).await?, 1.0);
         shows(&world, &["app", "envoy"]).await?;
@@ -498,18 +495,6 @@ async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can(
     Ok(())
 }
 
-/// Waits until the operator has, or has not, the right to `verb` on a resource of registrations.
-async fn operator_may(world: &World, verb: &str, resource: &str, allowed: bool) -> Result<()> {
-    let operator = world.cluster.client(User::Operator);
-    let attributes = json!({ "verb": verb, "group": "admissionregistration.k8s.io", "resource": resource });
-    let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": { "resourceAttributes": attributes } });
-    within(LIMIT, &format!("`{verb}` {resource} is {allowed}"), || async {
-        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        Ok(request(&operator, "POST", path, &question).await?["status"]["allowed"] == allowed)
-    })
-    .await
-}
-
 /// An engine, the role with its rights, its registration, and the engine that replaces it.
 const RIGHTS: [(Version, &str, &str, &str, &str); 4] = [
     (Version::V1_13, "Initializer", "scpol-initializer", "initializerconfigurations", "Webhook"),
@@ -523,7 +508,8 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
         let world = world(version).await?;
         let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}");
         world.delete(&path).await?;
-        operator_may(&world, "list", resource, false).await?;
+        let registrations = format!("{resource}.admissionregistration.k8s.io");
+        world.operator_may("list", &registrations, false).await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("auto", sidecar("auto")).await?;
         world.policy("named", on("statefulsets", by(engine, sidecar("named")))).await?;
@@ -533,8 +519,7 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
         let message = refused(&world, "named", "Programmed", "MissingRight").await?;
         assert!(message.contains(&format!("cannot list resource \"{resource}\"")), "{engine}: {message}");
         wait_condition(&world.cluster, "named", "Reconciling", "True", "MissingRight").await?;
-        let found = check(&world.cluster, &[]).await?;
-        assert_eq!(found.of(&format!("rights for {engine}")), [("Problem", "SCP0304")], "{}", found.printed);
+        world.checks(&format!("rights for {engine}"), &[("Problem", "SCP0304")]).await?;
         assert_eq!(containers(&world.create_promptly(STATEFULSETS, &statefulset("db")).await?), ["app"]);
         support::apply_without_deployment(&world.cluster).await?;
         in_force(&world.cluster, "named").await?;
@@ -542,7 +527,7 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
         assert_eq!(containers(&created), ["app", "named"], "{engine}");
         // Revoked while it works: registrations cannot be changed any more, and new policies use another engine.
         world.delete(&path).await?;
-        operator_may(&world, "create", resource, false).await?;
+        world.operator_may("create", &registrations, false).await?;
         world.policy("late", on("daemonsets", by(engine, sidecar("late")))).await?;
         let message = refused(&world, "late", "Programmed", "MissingRight").await?;
         assert!(message.contains(resource) || message.contains("daemonsets"), "{engine}: {message}");
@@ -572,13 +557,12 @@ async fn without_the_rights_to_the_secret_of_the_certificate_the_webhook_is_not_
         world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
         let message = refused(&world, "envoy", "Programmed", "MissingRight").await?;
         assert!(message.contains("secrets"), "{message}");
-        let found = check(&world.cluster, &[]).await?;
-        assert_eq!(found.of("rights for Webhook"), [("Problem", "SCP0304")], "{}", found.printed);
+        world.checks("rights for Webhook", &[("Problem", "SCP0304")]).await?;
         assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
         support::apply_without_deployment(&world.cluster).await?;
         in_force(&world.cluster, "envoy").await?;
         shows(&world, &["app", "envoy"]).await?;
-        assert_eq!(check(&world.cluster, &[]).await?.of("rights for Webhook"), [("Ok", "-")]);
+        world.checks("rights for Webhook", &[("Ok", "-")]).await?;
     }
     Ok(())
 }

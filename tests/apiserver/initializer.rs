@@ -12,7 +12,6 @@ crate::tests![
     every_kind_gets_its_sidecar_in_one_patch_through_every_group,
     initializers_take_turns_in_order,
     what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone,
-    a_container_of_that_name_is_a_conflict_unless_it_is_equal,
     two_policies_that_collide_are_both_left_out_and_say_so,
     what_the_server_refuses_is_let_through_or_refused_as_the_policy_says,
     changes_under_our_hands_lose_nothing,
@@ -214,41 +213,6 @@ async fn what_is_deleted_while_it_waits_is_let_go(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn a_container_of_that_name_is_a_conflict_unless_it_is_equal() -> Result<()> {
-    let (world, _operator) = audited().await?.operated(&[]).await?;
-    world.enforce("envoy", sidecar("envoy")).await?;
-    let with = |name: &str, image: &str| {
-        let mut object = deployment(name);
-        object["spec"]["template"]["spec"]["containers"]
-            .as_array_mut()
-            .expect("a list")
-            .push(json!({ "name": "envoy", "image": image }));
-        object
-    };
-    let equal = world.create_promptly(DEPLOYMENTS, &with("equal", "envoy:1")).await?;
-    assert_eq!(containers(&equal), ["app", "envoy"]);
-    let other = world.create_promptly(DEPLOYMENTS, &with("different", "envoy:2")).await?;
-    assert_eq!(
-        other["spec"]["template"]["spec"]["containers"][1]["image"], "envoy:2",
-        "the user's is never overwritten"
-    );
-    world.event("different", "SidecarInjectionFailed: SCP0200: ").await?;
-
-    world.edit_policy("envoy", json!({ "failurePolicy": "Fail" })).await?;
-    within(LIMIT, "the create is refused with the reason", || async {
-        match world.create(DEPLOYMENTS, &with("refused", "envoy:2")).await {
-            Ok(_) => world.delete(&path("refused")).await.map(|()| false),
-            Err(error) => Ok(format!("{error:#}").contains("SCP0200")),
-        }
-    })
-    .await?;
-    within(LIMIT, "the server has taken the refused object away", || async {
-        Ok(world.get(&path("refused")).await?.is_none())
-    })
-    .await?;
-    Ok(())
-}
-
 async fn two_policies_that_collide_are_both_left_out_and_say_so() -> Result<()> {
     let (world, _operator) = World::new().await?.operated(&[]).await?;
     world.policy("one", sidecar_of("proxy", "envoy:1")).await?;
@@ -356,7 +320,7 @@ async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_b
         rule["verbs"].as_array_mut().expect("verbs").retain(|verb| verb != "initialize");
     }
     world.patch(role, &json!([{ "op": "replace", "path": "/rules", "value": less }])).await?;
-    world.operator_may("initialize", false).await?;
+    world.operator_may("initialize", "deployments.apps", false).await?;
     world.create_async(DEPLOYMENTS, &deployment("web")).await?;
     let degraded = wait_condition(&world.cluster, "envoy", "Degraded", "True", "MissingRight").await?;
     assert!(degraded["message"].as_str().unwrap_or_default().contains("SCP0304"), "{degraded}");

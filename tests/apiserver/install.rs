@@ -12,13 +12,8 @@ crate::tests![
     the_file_for_old_servers_installs_everything_and_a_second_time_nothing,
     the_file_for_current_servers_installs_everything_and_a_second_time_nothing,
     every_sample_does_what_its_head_says_with_the_shipped_rights,
-    the_three_steps_of_the_break_glass_page_work_without_an_operator,
     what_is_stuck_can_be_seen_and_released_with_kubectl_alone,
 ];
-
-/// The wait that the break-glass page asks for, because nothing shows when the last of several API servers has seen the
-/// change.
-const NOTICED: Duration = Duration::from_secs(3);
 
 /// Applies an install file twice, as users do. The second time must change nothing.
 async fn applies_twice(cluster: &ControlPlane, bundle: &str) -> Result<()> {
@@ -104,29 +99,6 @@ async fn every_sample_does_what_its_head_says_with_the_shipped_rights() -> Resul
         .collect();
     assert_eq!(refused, [Value::Null; 0]);
     Ok(())
-}
-
-/// `docs/break-glass.md` with a frozen operator, the worst case, because it keeps the lease.
-async fn the_three_steps_of_the_break_glass_page_work_without_an_operator() -> Result<()> {
-    let (world, operator) = World::new().await?.operated(&[]).await?;
-    world.sample("01-sidecar.yaml", "sidecar").await?;
-    operator.signal("STOP")?;
-    let stuck = request(&world.creator, "POST", &format!("{DEPLOYMENTS}?timeout=2s"), &deployment("stuck")).await;
-    assert!(stuck.is_err_and(|error| error.to_string().contains("did not complete within")));
-    world.break_glass().await?;
-    let since = Instant::now();
-    within(NOTICED, "creates get no entry of ours", || async { Ok(world.assigned().await?.is_empty()) }).await?;
-    assert_eq!(containers(&world.create(DEPLOYMENTS, &deployment("after")).await?), ["app"]);
-    ensure!(since.elapsed() < PROMPT, "creates go through {:?} after the first step", since.elapsed());
-    let (code, drained) = scpol(&world.cluster, &["drain"]).await?;
-    assert_eq!(code, 0, "{drained}");
-    assert_eq!(containers(&world.initialized(&path("stuck")).await?), ["app"]);
-    // Afterwards the operator is back, and respects the removal.
-    operator.signal("CONT")?;
-    crate::support::wait_condition(&world.cluster, "sidecar", "Ready", "False", "RemovedByHand").await?;
-    // A recreated policy has no hold.
-    world.delete_policy("sidecar").await?;
-    world.sample("01-sidecar.yaml", "sidecar").await
 }
 
 async fn what_is_stuck_can_be_seen_and_released_with_kubectl_alone() -> Result<()> {

@@ -7,19 +7,13 @@ use serde_json::{Value, json};
 
 crate::tests![
     labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_followed,
-    the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_and_secrets,
     a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecars_unless_the_policy_says_otherwise,
     a_secret_with_a_short_password_is_refused_and_one_character_more_is_let_in,
-    conditions_and_validations_decide_and_an_expression_that_fails_never_holds_a_create,
     audit_registers_nothing_counts_and_tells_what_it_would_do,
 ];
 
 fn envoy() -> Value {
     json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] })
-}
-
-fn names<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
-    list.as_array().into_iter().flatten().filter_map(|item| item[key].as_str()).collect()
 }
 
 async fn labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_followed() -> Result<()> {
@@ -35,8 +29,7 @@ async fn labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_f
     in_force(&world.cluster, "envoy").await?;
     in_force(&world.cluster, "tracer").await?;
     // The namespace is newer than the operator's cache.
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": { "team": "shop" } } });
-    request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
+    world.namespace("shop", &json!({ "team": "shop" })).await?;
     let shop = "/apis/apps/v1/namespaces/shop/deployments";
     let labelled = |name: &str, labels: Value| {
         let mut body = deployment(name);
@@ -71,63 +64,6 @@ fn next() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_and_secrets() -> Result<()> {
-    let (world, _operator) = World::new().await?.operated(&[]).await?;
-    let template = json!({
-        "metadata": { "labels": { "mesh": "on" }, "annotations": { "example.com/scrape": "true" } },
-        "containers": [{ "name": "envoy", "image": "envoy:1" }],
-        "initContainers": [{ "name": "first", "image": "busybox:1" }],
-        "volumes": [{ "name": "certs", "secret": { "secretName": "certs" } }],
-        "imagePullSecrets": [{ "name": "registry" }],
-        "env": [{ "name": "HTTP_PROXY", "value": "http://localhost:3128" }],
-        "envFrom": [{ "configMapRef": { "name": "proxy" } }],
-        "volumeMounts": [{ "name": "certs", "mountPath": "/certs", "readOnly": true }],
-        "appContainers": ["app", "web-*"],
-    });
-    let position = json!({ "containers": "Before", "initContainers": "Before" });
-    world.enforce("envoy", json!({ "template": template, "position": position })).await?;
-    let mut body = deployment("web");
-    let spec = &mut body["spec"]["template"]["spec"];
-    spec["containers"] = json!([
-        { "name": "app", "image": "a", "env": [{ "name": "OWN", "value": "1" }] },
-        { "name": "helper", "image": "b" },
-    ]);
-    spec["initContainers"] = json!([{ "name": "own-init", "image": "c" }]);
-    let created = world.create_promptly(DEPLOYMENTS, &body).await?;
-    let pod = &created["spec"]["template"];
-    assert_eq!(containers(&created), ["envoy", "app", "helper"]);
-    assert_eq!(names(&pod["spec"]["initContainers"], "name"), ["first", "own-init"]);
-    assert_eq!(names(&pod["spec"]["imagePullSecrets"], "name"), ["registry"]);
-    assert_eq!(pod["metadata"]["labels"]["mesh"], "on");
-    assert_eq!(pod["metadata"]["annotations"]["example.com/scrape"], "true");
-    let all = pod["spec"]["containers"].as_array().cloned().unwrap_or_default();
-    assert_eq!(names(&all[1]["env"], "name"), ["HTTP_PROXY", "OWN"]);
-    assert_eq!(all[1]["envFrom"][0]["configMapRef"]["name"], "proxy");
-    assert_eq!(names(&all[1]["volumeMounts"], "mountPath"), ["/certs"]);
-    for other in [&all[0], &all[2]] {
-        assert_eq!((other.get("env"), other.get("envFrom"), other.get("volumeMounts")), (None, None, None), "{other}");
-    }
-    world.status("envoy", "injected", 1).await?;
-
-    // All or nothing: a conflicting variable prevents the whole injection, and the workload is admitted.
-    let mut other = deployment("other");
-    other["spec"]["template"]["spec"]["containers"][0]["env"] =
-        json!([{ "name": "HTTP_PROXY", "value": "http://secret@elsewhere" }]);
-    let created = world.create_promptly(DEPLOYMENTS, &other).await?;
-    assert_eq!(containers(&created), ["app"]);
-    assert_eq!(created["spec"]["template"]["metadata"].get("annotations"), None);
-    let failure = within(LIMIT, "the failure is told", || async {
-        let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
-        Ok(status["failures"].as_array().is_some_and(|failures| !failures.is_empty()))
-    });
-    failure.await?;
-    let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
-    let message = status["failures"][0]["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.contains("environment variable `HTTP_PROXY` of container `app`"), "{message}");
-    assert!(!message.contains("secret@elsewhere"), "{message}");
-    Ok(())
 }
 
 async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecars_unless_the_policy_says_otherwise()
@@ -206,65 +142,6 @@ async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let
     }
     request(&world.admin, "POST", SECRETS, &secret("other", "data", json!({ "token": "eA==" }))).await?;
     assert!(world.get(&format!("{SECRETS}/nineteen")).await?.is_none(), "nothing is left of what was refused");
-    Ok(())
-}
-
-async fn conditions_and_validations_decide_and_an_expression_that_fails_never_holds_a_create() -> Result<()> {
-    let (world, _operator) = World::new().await?.operated(&[]).await?;
-    let sample = std::fs::read_to_string(crate::support::file("samples/05-port-or-annotation.yaml"))?;
-    let mut sample: Value = serde_saphyr::from_str(&sample)?;
-    // On Deployments, which make no pods here.
-    sample["spec"].as_object_mut().context("a spec")?.remove("targets");
-    let expression = &mut sample["spec"]["matchConditions"][0]["expression"];
-    *expression =
-        expression.as_str().context("an expression")?.replace("object.spec.", "object.spec.template.spec.").into();
-    policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
-    let few = json!([{ "expression": "size(object.spec.template.spec.containers) < 3", "messageExpression": "'it has ' + string(size(object.spec.template.spec.containers)) + ' containers'" }]);
-    world.policy("few", json!({ "validations": few })).await?;
-    let reads = json!([{ "name": "reads", "expression": "object.spec.paused" }]);
-    let refused = world.policy("fails", json!({ "matchConditions": reads, "template": envoy() })).await;
-    assert!(refused.is_ok(), "a type that is not known when it is written is for the operator to judge");
-    wait_condition(&world.cluster, "fails", "Accepted", "False", "InvalidExpression").await?;
-    world
-        .edit_policy(
-            "fails",
-            json!({ "matchConditions": [{ "name": "reads", "expression": "object.spec.paused == true" }] }),
-        )
-        .await?;
-    for policy in ["proxy", "few", "fails"] {
-        in_force(&world.cluster, policy).await?;
-    }
-    let with_ports = |name: &str, ports: Value| {
-        let mut body = deployment(name);
-        body["spec"]["template"]["spec"]["containers"][0]["ports"] = ports;
-        body
-    };
-    let mut asked = deployment("asked");
-    asked["metadata"]["annotations"] = json!({ "example.com/proxy": "" });
-    for (body, expected) in [
-        (with_ports("eighty", json!([{ "containerPort": 80 }])), vec!["app", "proxy"]),
-        (with_ports("other", json!([{ "containerPort": 81 }])), vec!["app"]),
-        (deployment("none"), vec!["app"]),
-        (asked, vec!["app", "proxy"]),
-    ] {
-        let created = world.create_promptly(DEPLOYMENTS, &body).await?;
-        assert_eq!(containers(&created), expected, "{}", body["metadata"]["name"]);
-    }
-    // All of them lack `paused`: this is reported, and they are admitted.
-    within(LIMIT, "the failure is told", || async {
-        let status = policies(&world.cluster).get("fails").await?.data["status"].clone();
-        Ok(status["failures"][0]["code"] == "SCP0211"
-            && status["failures"][0]["message"].as_str().is_some_and(|text| text.contains("no such key: paused")))
-    })
-    .await?;
-    // Judged in its stored form: two of its own, and the proxy.
-    let mut many = with_ports("many", json!([{ "containerPort": 80 }]));
-    many["spec"]["template"]["spec"]["containers"] = json!([
-        { "name": "app", "image": "a", "ports": [{ "containerPort": 80 }] },
-        { "name": "second", "image": "b" },
-    ]);
-    let refused = world.create(DEPLOYMENTS, &many).await.expect_err("three containers");
-    assert!(refused.to_string().contains("it has 3 containers"), "{refused}");
     Ok(())
 }
 

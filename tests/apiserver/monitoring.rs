@@ -116,8 +116,7 @@ async fn every_query_of_the_dashboard_has_data_and_alerts_fire_and_end() -> Resu
     let prometheus = Prometheus::start(&world.cluster).await?;
     let deployments = |namespace: &str| format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     for namespace in ["missed", "shop", "torn"] {
-        let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
-        request(&world.admin, "POST", "/api/v1/namespaces", &body).await?;
+        world.namespace(namespace, &json!({})).await?;
     }
     request(&world.admin, "POST", &deployments("missed"), &deployment("early")).await?;
 

@@ -12,7 +12,6 @@ crate::tests![
     what_waited_while_every_replica_was_dead_is_completed_after_a_restart,
     a_stop_in_good_order_hands_over_or_leaves_no_create_waiting,
     a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless,
-    the_tutorials_troubleshooting_works_step_by_step,
 ];
 
 async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart() -> Result<()> {
@@ -103,49 +102,4 @@ async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless(
     within(LIMIT, "the old leader has seen it", || async { Ok(first.metric("scpol_leader").await? == 0.0) }).await?;
     second.kill().await?;
     within(LIMIT, "the first leads again", || async { Ok(first.metric("scpol_leader").await? == 1.0) }).await
-}
-
-/// The tutorial's section 4, step by step: simulate the trouble, find stuck objects, release them, prevent it.
-async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
-    let (world, operator) = World::new().await?.operated(&[]).await?;
-    world.enforce("sidecar", sidecar("sidecar-nginx")).await?;
-    // 4.1 The initializer is gone, but its configuration stays.
-    operator.kill().await?;
-    assert_eq!(world.configurations().await?, ["scpol-sidecar"]);
-    // 4.2 A create waits and times out, but the object exists.
-    let refused = request(&world.creator, "POST", &format!("{DEPLOYMENTS}?timeout=2s"), &deployment("nginx")).await;
-    assert!(refused.is_err_and(|error| error.to_string().contains("did not complete within")));
-    let again = request(&world.creator, "POST", DEPLOYMENTS, &deployment("nginx")).await;
-    assert!(again.is_err_and(|error| error.to_string().contains("already exists")));
-    // 4.3 A plain list does not show it, our command does.
-    let plain = request(&world.creator, "GET", DEPLOYMENTS, &Value::Null).await?;
-    assert_eq!(plain["items"], json!([]));
-    let (code, listed) = scpol(&world.cluster, &["drain", "--list"]).await?;
-    assert_eq!(code, 1, "something waits");
-    assert!(listed.contains("nginx") && listed.contains("sidecar.scpol.dev"), "{listed}");
-    assert_eq!(
-        pending(&world.get(&path("nginx")).await?.unwrap_or_default()),
-        ["sidecar.scpol.dev"],
-        "listing changes nothing"
-    );
-    // 4.4 Release it: first the configuration, then the waiting objects.
-    world.break_glass().await?;
-    let (code, drained) = scpol(&world.cluster, &["drain"]).await?;
-    assert_eq!(code, 0, "{drained}");
-    assert!(drained.contains("cleared"), "{drained}");
-    assert_eq!(containers(&world.initialized(&path("nginx")).await?), ["app"]);
-    let (code, nothing) = scpol(&world.cluster, &["drain", "--list"]).await?;
-    assert_eq!((code, nothing.trim()), (0, "Nothing waits for an initializer."));
-    world.unregistered().await?;
-    world.delete(&path("nginx")).await?;
-    let start = Instant::now();
-    assert_eq!(containers(&world.create(DEPLOYMENTS, &deployment("nginx")).await?), ["app"]);
-    assert!(start.elapsed() < PROMPT);
-    // Prevention: after a restart, the operator respects the removal by hand. After a proper stop, no registration is
-    // left.
-    let operator = Operator::ready(&world.cluster, &["--repair-hold", "1s"]).await?;
-    in_force(&world.cluster, "sidecar").await?;
-    operator.stop().await?;
-    assert!(world.configurations().await?.is_empty());
-    world.create_promptly(DEPLOYMENTS, &deployment("later")).await.map(drop)
 }

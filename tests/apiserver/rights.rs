@@ -227,8 +227,7 @@ impl Scenario {
             let world = &self.world;
             let hurried = (0..HURRIED).map(|number| async move {
                 let name = format!("{policy}-{round}-{number}");
-                let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-                request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
+                world.namespace(name, &json!({})).await?;
                 let path = format!("/apis/apps/v1/namespaces/{name}/deployments");
                 world.create(&path, &workload("Deployment", "apps/v1", "web", &json!({}))).await
             });

@@ -114,8 +114,7 @@ async fn become_ready(admin: &Client, place: &str, pod: &Value) {
 
 /// Creates a Namespace with these labels, and the ReplicaSet `web` in it. Returns the UID of the ReplicaSet.
 async fn replica_set(world: &World, namespace: &str, labels: Value) -> Result<String> {
-    let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace, "labels": labels } });
-    request(&world.admin, "POST", "/api/v1/namespaces", &body).await?;
+    world.namespace(namespace, &labels).await?;
     let mut set = deployment("web");
     (set["kind"], set["spec"]["replicas"]) = (json!("ReplicaSet"), json!(REPLICAS));
     let path = format!("/apis/apps/v1/namespaces/{namespace}/replicasets");
@@ -126,8 +125,7 @@ async fn replica_set(world: &World, namespace: &str, labels: Value) -> Result<St
 /// Waits until all pods of `namespace` are ready, and each of them `is` so.
 async fn wait(world: &World, namespace: &str, what: &str, is: impl Fn(&Value) -> bool) -> Result<()> {
     within(LIMIT, what, || async {
-        let list = request(&world.admin, "GET", &format!("/api/v1/namespaces/{namespace}/pods"), &Value::Null).await?;
-        let pods = list["items"].as_array().cloned().unwrap_or_default();
+        let pods = world.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
         Ok(pods.len() == REPLICAS && pods.iter().all(|pod| is_ready(pod) && is(pod)))
     })
     .await

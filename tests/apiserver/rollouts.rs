@@ -27,7 +27,6 @@ crate::tests![
     an_edit_reaches_every_workload_one_after_the_other_and_nothing_of_the_users_changes,
     a_rollout_that_is_switched_on_is_never_complete_before_every_workload_has_it,
     a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_edit,
-    content_that_somebody_edited_is_left_and_named,
     running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds,
     without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers,
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_initializers_and_webhook_of_1_13,
@@ -233,16 +232,14 @@ async fn by_default_nothing_that_exists_is_touched_and_revisions_are_kept() -> R
     for image in ["envoy:2", "envoy:3", "envoy:4"] {
         world.edit_policy("envoy", sidecar_of("envoy", image)).await?;
         within(LIMIT, "the revision is kept", || async {
-            let list = request(&world.admin, "GET", REVISIONS, &Value::Null).await?;
-            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let items = world.list(REVISIONS).await?;
             Ok(items.iter().any(|item| item["data"]["template"]["containers"][0]["image"] == image))
         })
         .await?;
     }
     in_force(&world.cluster, "envoy").await?;
     within(LIMIT, "one earlier revision is kept", || async {
-        let list = request(&world.admin, "GET", REVISIONS, &Value::Null).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let items = world.list(REVISIONS).await?;
         let mut numbers: Vec<i64> = items.iter().filter_map(|item| item["revision"].as_i64()).collect();
         numbers.sort_unstable();
         Ok(numbers == [3, 4])
@@ -370,27 +367,6 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
     Ok(())
 }
 
-async fn content_that_somebody_edited_is_left_and_named() -> Result<()> {
-    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
-    let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
-    world.enforce("envoy", rolling("envoy:1", json!({ "maxUnavailable": "100%" }))).await?;
-    for name in ["edited", "web"] {
-        world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
-    }
-    let edit = json!([{ "op": "add", "path": "/spec/template/spec/containers/1/args", "value": ["--by-hand"] }]);
-    world.patch(&path("edited"), &edit).await?;
-    world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
-    wait_images(&world, &["web"], "envoy:2").await?;
-    let message = wait_progress(&world, "envoy", "Complete").await?;
-    assert!(message.contains("1 are left as they are"), "{message}");
-    let edited = world.get(&path("edited")).await?.context("it is there")?;
-    assert_eq!(
-        (image_of(&edited, "envoy"), &edited["spec"]["template"]["spec"]["containers"][1]["args"]),
-        ("envoy:1", &json!(["--by-hand"]))
-    );
-    Ok(())
-}
-
 async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(2)).await?;
     grant(&world).await?;
@@ -405,8 +381,7 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     web["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
     world.create(DEPLOYMENTS, &web).await?;
     let pods = || async {
-        let list = request(&world.admin, "GET", &format!("{PODS}?labelSelector=app%3Dweb"), &Value::Null).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let items = world.list(&format!("{PODS}?labelSelector=app%3Dweb")).await?;
         let alive = items.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         let ready = alive.filter(|pod| {
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -553,8 +528,7 @@ async fn a_status_that_cannot_be_written_holds_no_rollout_back() -> Result<()> {
 /// Creates namespaces.
 pub(crate) async fn namespaces(world: &World, names: &[&str]) -> Result<()> {
     for name in names {
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
+        world.namespace(name, &json!({})).await?;
     }
     Ok(())
 }
@@ -1047,8 +1021,7 @@ impl Running {
         let uids = Mutex::new(BTreeSet::new());
         within(LIMIT, what, || async {
             let selected = format!("{PODS}?labelSelector=app%3Dweb");
-            let list = request(&self.world.admin, "GET", &selected, &Value::Null).await?;
-            let mut pods = list["items"].as_array().cloned().unwrap_or_default();
+            let mut pods = self.world.list(&selected).await?;
             pods.retain(|pod| {
                 let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";

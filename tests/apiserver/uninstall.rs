@@ -384,8 +384,7 @@ async fn everything(world: &World) -> Result<BTreeSet<String>> {
             if !is_listed || matches!(name, "events" | "componentstatuses") {
                 continue;
             }
-            let list = request(&world.admin, "GET", &format!("{root}/{name}"), &Value::Null).await?;
-            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let items = world.list(&format!("{root}/{name}")).await?;
             let place = |item: &Value| {
                 let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
                 format!("{name} {}/{}", text("namespace"), text("name"))

@@ -68,8 +68,7 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
         assert_eq!(containers(&world.create(path, &old).await?), ["app", "envoy"]);
     }
     // The Namespace of a workload is read if a policy needs its labels.
-    let shop = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": { "team": "shop" } } });
-    request(&world.admin, "POST", "/api/v1/namespaces", &shop).await?;
+    world.namespace("shop", &json!({ "team": "shop" })).await?;
     let there = world.create("/api/v1/namespaces/shop/pods", &pod("web")).await?;
     assert_eq!(containers(&there), ["app", "envoy", "far"]);
     let protected = request(&world.admin, "POST", "/api/v1/namespaces/kube-system/pods", &pod("web")).await?;

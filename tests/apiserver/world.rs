@@ -113,6 +113,20 @@ impl World {
         }
     }
 
+    /// The items of a list.
+    pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
+        let list = request(&self.admin, "GET", path, &Value::Null).await?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Creates a Namespace.
+    pub async fn namespace(&self, name: &str, labels: &Value) -> Result<()> {
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
+        request(&self.admin, "POST", "/api/v1/namespaces", &namespace).await?;
+        Ok(())
+    }
+
     /// A JSON Patch as an administrator.
     pub async fn patch(&self, path: &str, patch: &Value) -> Result<Value> {
         Ok(request(&self.admin, "PATCH", path, patch).await?)
@@ -160,8 +174,7 @@ impl World {
 
     /// The events about an object, as `reason: message`.
     pub async fn events(&self, name: &str) -> Result<Vec<String>> {
-        let list = request(&self.admin, "GET", "/api/v1/namespaces/default/events", &Value::Null).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let items = self.list("/api/v1/namespaces/default/events").await?;
         let about = items.into_iter().filter(|event| event["involvedObject"]["name"] == name);
         Ok(about
             .map(|event| {
@@ -189,8 +202,7 @@ impl World {
 
     /// The names of the stored initializer configurations.
     pub async fn configurations(&self) -> Result<Vec<String>> {
-        let list = request(&self.admin, "GET", CONFIGURATIONS, &Value::Null).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let items = self.list(CONFIGURATIONS).await?;
         Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
     }
 
@@ -225,8 +237,7 @@ impl World {
             let path = format!(
                 "/apis/admissionregistration.k8s.io/{version}/{resource}?labelSelector=app.kubernetes.io/managed-by=scpol"
             );
-            let list = request(&self.admin, "GET", &path, &Value::Null).await?;
-            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let items = self.list(&path).await?;
             let named = items.into_iter().map(|item| {
                 let name = item["metadata"]["name"].as_str().unwrap_or_default();
                 (format!("{resource}/{name}"), item)
@@ -253,14 +264,15 @@ impl World {
         within(LIMIT, "creates get no entry of ours", || async { Ok(self.assigned().await?.is_empty()) }).await
     }
 
-    /// Waits until the operator has, or has not, the right to `verb` on Deployments.
-    pub async fn operator_may(&self, verb: &str, allowed: bool) -> Result<()> {
+    /// Waits until the operator has, or has not, the right to `verb` on a resource, such as `deployments.apps`.
+    pub async fn operator_may(&self, verb: &str, resource: &str, allowed: bool) -> Result<()> {
         let operator = self.cluster.client(User::Operator);
-        let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": { "resourceAttributes": { "verb": verb, "group": "apps", "resource": "deployments" } } });
-        within(LIMIT, &format!("`{verb}` is {allowed}"), || async {
-            let answer =
-                request(&operator, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question).await?;
-            Ok(answer["status"]["allowed"] == allowed)
+        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let attributes = json!({ "verb": verb, "group": group, "resource": resource });
+        let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": { "resourceAttributes": attributes } });
+        within(LIMIT, &format!("`{verb}` {resource} is {allowed}"), || async {
+            let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+            Ok(request(&operator, "POST", path, &question).await?["status"]["allowed"] == allowed)
         })
         .await
     }

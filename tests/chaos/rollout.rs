@@ -370,8 +370,7 @@ async fn survive(scene: &Scene, trouble: Trouble<'_>, story: impl Future<Output 
 /// One rollout by evictions: each pod is made anew, once.
 async fn evict(scene: &Scene, number: usize, trouble: Trouble<'_>) -> Result<()> {
     let pods = || async {
-        let list = request(&scene.world.admin, "GET", PODS, &Value::Null).await?;
-        let pods = list["items"].as_array().cloned().unwrap_or_default();
+        let pods = scene.world.list(PODS).await?;
         let alive = pods.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         anyhow::Ok(alive.collect::<Vec<_>>())
     };

@@ -268,8 +268,7 @@ impl Scene {
     /// All Deployments, including waiting ones.
     pub(crate) async fn deployments(&self) -> Result<Vec<Value>> {
         let all = format!("{DEPLOYMENTS}?includeUninitialized=1");
-        let list = request(&self.world.admin, "GET", &all, &Value::Null).await?;
-        Ok(list["items"].as_array().cloned().unwrap_or_default())
+        self.world.list(&all).await
     }
 
     /// Checks that each Deployment is stored, with the sidecar unless it has opted out.

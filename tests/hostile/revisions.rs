@@ -347,8 +347,7 @@ async fn a_revision_that_somebody_else_wrote_is_never_delivered() -> Result<()> 
     within(LIMIT, "it goes back to its own", || async { Ok(new("canary").await? == "mine/x:1") }).await?;
     // The event names what is ignored.
     within(LIMIT, "an event names it", || async {
-        let list = request(&world.admin, "GET", "/api/v1/events", &Value::Null).await?;
-        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let items = world.list("/api/v1/events").await?;
         Ok(items.iter().any(|event| {
             event["reason"] == "RevisionIgnored"
                 && event["message"].as_str().is_some_and(|text| text.contains("SCP0419"))
@@ -360,8 +359,7 @@ async fn a_revision_that_somebody_else_wrote_is_never_delivered() -> Result<()> 
 
 /// The stored revisions of `policy` by number, with the image of each.
 async fn stored_revisions(world: &World, policy: &str) -> Result<Vec<(i64, String, String)>> {
-    let list = request(&world.admin, "GET", REVISIONS, &Value::Null).await?;
-    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let items = world.list(REVISIONS).await?;
     let own = items.iter().filter(|item| item["metadata"]["labels"]["scpol.dev/policy"] == policy);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let revision = |item: &Value| {
