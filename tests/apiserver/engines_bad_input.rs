@@ -8,7 +8,7 @@ use crate::world::{
     DEPLOYMENTS, NAMES, SECRETS, World, certificate, containers, deployment, pod_template, request, secret, sidecar,
 };
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Version};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -6,7 +6,7 @@ use crate::engines::{break_glass, by};
 use crate::support::{LIMIT, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Version};
 use serde_json::json;
 use std::time::{Duration, Instant};
 

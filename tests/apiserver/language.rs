@@ -2,7 +2,7 @@
 
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
 use crate::world::{CONFIGURATIONS, DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 crate::tests![

@@ -1,11 +1,10 @@
 //! Replicas that are killed, replaced and properly stopped, and the tutorial's own troubleshooting.
 
-use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PROMPT, World, containers, deployment, path, pending, request, sidecar};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
 use anyhow::Result;
 use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 crate::tests![

@@ -133,12 +133,6 @@ impl World {
         Ok(())
     }
 
-    async fn namespace(&self, name: &str) -> Result<()> {
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        request(&self.admin, "POST", "/api/v1/namespaces", &namespace).await.map(drop)?;
-        Ok(())
-    }
-
     /// The operator's requests about reports: verb, namespace and answer.
     fn asked_for_reports(&self) -> Vec<(String, String, i64)> {
         let ours = |event: &Value| {
@@ -293,8 +287,8 @@ async fn uninstall_lists_and_removes_reports_of_every_namespace_and_no_others() 
     world.install_all().await?;
     world.define_reports(POLICY_REPORTS).await?;
     world.let_report().await?;
-    world.namespace("team").await?;
-    world.namespace("foreign").await?;
+    world.namespace("team", &json!({})).await?;
+    world.namespace("foreign", &json!({})).await?;
     let report = |name: &str| json!({ "apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": { "name": name } });
     request(&world.admin, "POST", &POLICY_REPORTS.path("default"), &report("other")).await?;
     // One of our name that is not ours.
@@ -329,7 +323,7 @@ async fn a_namespace_that_is_being_deleted_is_no_failure() -> Result<()> {
     let (world, team) = (World::current().await?, "/api/v1/namespaces/team");
     world.define_reports(POLICY_REPORTS).await?;
     world.let_report().await?;
-    world.namespace("team").await?;
+    world.namespace("team", &json!({})).await?;
     let deployments = DEPLOYMENTS.replace("default", "team");
     for name in ["a", "b"] {
         world.create(&deployments, &deployment(name)).await?;

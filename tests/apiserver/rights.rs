@@ -3,7 +3,7 @@
 use crate::engines::{break_glass, by};
 use crate::support::{LIMIT, Operator, bundle, condition, file, in_force, timing, wait_condition, within};
 use crate::upgrade::list_servers;
-use crate::world::{World, pod_template, request, sidecar};
+use crate::world::{World, pod_template, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Feature, User, Version};
 use serde_json::{Value, json};
@@ -227,7 +227,7 @@ impl Scenario {
             let world = &self.world;
             let hurried = (0..HURRIED).map(|number| async move {
                 let name = format!("{policy}-{round}-{number}");
-                world.namespace(name, &json!({})).await?;
+                world.namespace(&name, &json!({})).await?;
                 let path = format!("/apis/apps/v1/namespaces/{name}/deployments");
                 world.create(&path, &workload("Deployment", "apps/v1", "web", &json!({}))).await
             });

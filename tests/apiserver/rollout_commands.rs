@@ -1,7 +1,9 @@
 //! `scpol rollout`: what its commands say and do on a real server, with and without an operator.
 
 use crate::commands::scpol;
-use crate::rollouts::{Controllers, grant, image_of, played_replica_set, rolling, wait_images, wait_progress, world};
+use crate::rollouts::{
+    self, Controllers, budget_of_zero, grant, image_of, played_replica_set, rolling, wait_images, wait_progress, world,
+};
 use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
 use crate::world::{
     DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar, sidecar_of,
@@ -181,11 +183,7 @@ async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays()
     world.patch(&path("edited"), &by_hand).await?;
     let said = rollout(&world, &["remove", "envoy", "--yes"], 2).await?;
     ensure!(said.contains("is in force"), "{said}");
-    world.edit_policy("envoy", json!({ "suspend": true })).await?;
-    within(LIMIT, "it is out of force", || async {
-        Ok(!scpol(&world.cluster, &["rollout", "remove", "envoy", "--dry-run"]).await?.1.contains("out of force yet"))
-    })
-    .await?;
+    suspend(&world).await?;
     let said = rollout(&world, &["remove", "envoy"], 2).await?;
     ensure!(said.contains("would be removed") && said.contains("give `--yes` to change 1 workload"), "{said}");
     let listed = report(&world, &["remove", "envoy", "--yes", "--dry-run=server"], 1).await?;
@@ -243,7 +241,7 @@ async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays()
 fn on_pods(rolling_update: Value) -> Value {
     let mut spec = rolling("envoy:1", rolling_update);
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
-    spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
+    spec["template"] = sidecar("envoy")["template"].clone();
     spec
 }
 
@@ -258,19 +256,8 @@ async fn suspend(world: &World) -> Result<()> {
 
 /// The containers of each ready pod whose label `app` is `app`, with its UID.
 async fn ready_pods(world: &World, app: &str) -> Result<Vec<(Vec<String>, String)>> {
-    let list = request(&world.admin, "GET", &format!("{PODS}?labelSelector=app%3D{app}"), &Value::Null).await?;
-    let is_ready = |pod: &&Value| {
-        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let is_true = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-        pod["metadata"]["deletionTimestamp"].is_null() && is_true
-    };
-    let pods = list["items"].as_array().into_iter().flatten().filter(is_ready);
-    let told = |pod: &Value| {
-        let names = pod["spec"]["containers"].as_array().into_iter().flatten();
-        let names = names.map(|item| item["name"].as_str().unwrap_or_default().to_owned()).collect();
-        (names, pod["metadata"]["uid"].to_string())
-    };
-    Ok(pods.map(told).collect())
+    let pods = rollouts::ready_pods(world, app).await?;
+    Ok(pods.iter().map(|pod| (containers(pod), pod["metadata"]["uid"].to_string())).collect())
 }
 
 /// Waits until so many pods of `app` are ready and have these containers.
@@ -300,12 +287,7 @@ async fn running_pods_are_evicted_by_a_removal_at_the_pace_of_the_policy_and_a_b
         "metadata": { "name": "naked", "annotations": { "scpol.dev/inject": "true" } },
     });
     world.create(PODS, &naked).await?;
-    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
-    let budget = json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "none" },
-        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "kept" } } },
-    });
-    request(&world.admin, "POST", budgets, &budget).await?;
+    let budget = budget_of_zero(&world, "kept").await?;
     suspend(&world).await?;
 
     let before = ready_pods(&world, "web").await?;
@@ -353,7 +335,7 @@ async fn running_pods_are_evicted_by_a_removal_at_the_pace_of_the_policy_and_a_b
     ensure!(std::fs::read_to_string(&said)?.contains("it was interrupted"), "{done}");
 
     // The next one goes on where that has ended.
-    world.delete(&format!("{budgets}/none")).await?;
+    world.delete(&budget).await?;
     let before = ready_pods(&world, "web").await?;
     let said = rollout(&world, &["remove", "envoy", "--yes"], 1).await?;
     ensure!(said.contains("evicted, 1 of 1") && said.contains("SCP0412"), "{said}");

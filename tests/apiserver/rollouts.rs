@@ -11,7 +11,7 @@ use crate::world::{
     DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar, sidecar_of,
 };
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Feature, User, Version};
 use kube::Client;
 use serde_json::{Value, json};
 use sidecar_policy::policy::extent;
@@ -367,80 +367,73 @@ async fn a_workload_that_is_not_ready_in_time_ends_the_rollout_until_the_next_ed
     Ok(())
 }
 
-async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(2)).await?;
-    grant(&world).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    let mut spec = rolling("envoy:1", json!({ "maxUnavailable": 1 }));
-    spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
-    spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
-    world.enforce("envoy", spec).await?;
-    let mut web = deployment("web");
-    web["spec"]["replicas"] = json!(3);
-    // The simulated kubelet never shows the new image in the status, so each pod takes this time and ten seconds more.
-    web["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(0);
-    world.create(DEPLOYMENTS, &web).await?;
-    let pods = || async {
-        let items = world.list(&format!("{PODS}?labelSelector=app%3Dweb")).await?;
-        let alive = items.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-        let ready = alive.filter(|pod| {
-            let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-        });
-        anyhow::Ok(ready.collect::<Vec<Value>>())
-    };
-    let wait = async |what: &str, is: &dyn Fn(&Value) -> bool| {
-        within(LIMIT, what, || async {
-            let pods = pods().await?;
-            Ok(pods.len() == 3 && pods.iter().all(is))
-        })
-        .await
-    };
-    wait("three pods run", &|pod| image_of(pod, "envoy") == "envoy:1").await?;
-    let uids = |pods: &[Value]| pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect::<BTreeSet<_>>();
-    let before = uids(&pods().await?);
+/// A policy whose sidecar has a variable.
+fn with_variable(value: &str) -> Value {
+    let mut spec = sidecar_of("envoy", "envoy:2");
+    spec["template"]["containers"][0]["env"] = json!([{ "name": "A", "value": value }]);
+    spec
+}
 
+/// Edits the image, which changes in place, and then a variable, which takes new pods once no budget forbids it.
+async fn in_place_then_evicted(version: Version) -> Result<Running> {
+    let running = running(version, sidecar_of("envoy", "envoy:1"), json!({ "maxUnavailable": 1 })).await?;
+    let world = &running.world;
+    wait_progress(world, "envoy", "Complete").await?;
+    let before = running.wait("the pods run", &|_| true).await?;
     // Only the image differs: in place.
     world.edit_policy("envoy", sidecar_of("envoy", "envoy:2")).await?;
-    wait("all pods have the new image", &|pod| image_of(pod, "envoy") == "envoy:2").await?;
-    wait_progress(&world, "envoy", "Complete").await?;
-    assert_eq!(uids(&pods().await?), before, "no pod was made anew");
+    let patched = running.wait("all pods have the new image", &|pod| image_of(pod, "envoy") == "envoy:2").await?;
+    wait_progress(world, "envoy", "Complete").await?;
+    assert_eq!(patched, before, "no pod was made anew");
 
     // A new variable takes a new pod, and a budget of zero holds.
-    let budget = json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": "none" },
-        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "web" } } },
-    });
-    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
-    request(&world.admin, "POST", budgets, &budget).await?;
-    let template =
-        json!({ "containers": [{ "name": "envoy", "image": "envoy:2", "env": [{ "name": "A", "value": "1" }] }] });
-    world.edit_policy("envoy", json!({ "template": template })).await?;
+    let budget = budget_of_zero(world, "web").await?;
+    world.edit_policy("envoy", with_variable("1")).await?;
+    // Old servers do not name it.
+    let name = if version == Version::V1_13 { "SCP0415" } else { "disruption budget none" };
     within(LIMIT, "the budget is named", || async {
-        let (reason, message) = progressing(&world, "envoy").await?;
-        Ok(reason == "RollingOut" && message.contains("SCP0415") && message.contains("disruption budget none"))
+        let (reason, message) = progressing(world, "envoy").await?;
+        Ok(reason == "RollingOut" && message.contains("SCP0415") && message.contains(name))
     })
     .await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(uids(&pods().await?), before, "the budget was passed");
-    world.delete(&format!("{budgets}/none")).await?;
-    wait("all pods have the variable", &|pod| pod["spec"]["containers"][1]["env"][0]["name"] == "A").await?;
-    wait_progress(&world, "envoy", "Complete").await?;
-    assert!(uids(&pods().await?).is_disjoint(&before), "each pod was made anew");
-    for (metric, count) in [("in_place", 3.0), ("evictions", 3.0), ("templates", 0.0)] {
+    assert_eq!(running.wait("the pods run", &|_| true).await?, before, "the budget was passed");
+    world.delete(&budget).await?;
+    let has_it = |pod: &Value| pod["spec"]["containers"][1]["env"][0]["name"] == "A";
+    let after = running.wait("all pods have the variable", &has_it).await?;
+    wait_progress(world, "envoy", "Complete").await?;
+    assert!(after.is_disjoint(&before), "each pod was made anew");
+    let count = running.count as f64;
+    for (metric, count) in [("in_place", count), ("evictions", count), ("templates", 0.0)] {
         let metric = format!(r#"scpol_rollout_{metric}_total{{policy="envoy"}}"#);
-        assert_eq!(operator.metric(&metric).await?, count, "{metric}");
+        assert_eq!(running.operator.metric(&metric).await?, count, "{metric}");
     }
+    Ok(running)
+}
 
+/// Forbids to evict pods of `app`. Gives the path of the budget.
+pub(crate) async fn budget_of_zero(world: &World, app: &str) -> Result<String> {
+    let api = if world.cluster.version().has(Feature::DisruptionBudgetV1) { "policy/v1" } else { "policy/v1beta1" };
+    let budget = json!({
+        "apiVersion": api, "kind": "PodDisruptionBudget", "metadata": { "name": "none" },
+        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": app } } },
+    });
+    let budgets = format!("/apis/{api}/namespaces/default/poddisruptionbudgets");
+    request(&world.admin, "POST", &budgets, &budget).await?;
+    Ok(format!("{budgets}/none"))
+}
+
+async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
+    let running = in_place_then_evicted(Version::NEWEST).await?;
+    let world = &running.world;
     // A naked pod is never evicted.
     let mut alone = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "naked" }, "spec": pod_template("naked")["spec"] });
     alone["metadata"]["annotations"] = json!({ "scpol.dev/inject": "true" });
     world.create(PODS, &alone).await?;
-    let template =
-        json!({ "containers": [{ "name": "envoy", "image": "envoy:2", "env": [{ "name": "A", "value": "2" }] }] });
-    world.edit_policy("envoy", json!({ "template": template })).await?;
-    wait("all pods have the other value", &|pod| pod["spec"]["containers"][1]["env"][0]["value"] == "2").await?;
-    let message = wait_progress(&world, "envoy", "Complete").await?;
+    world.edit_policy("envoy", with_variable("2")).await?;
+    let has_it = |pod: &Value| pod["spec"]["containers"][1]["env"][0]["value"] == "2";
+    running.wait("all pods have the other value", &has_it).await?;
+    let message = wait_progress(world, "envoy", "Complete").await?;
     assert!(message.contains("1 are left as they are"), "{message}");
     let naked = world.get(&format!("{PODS}/naked")).await?.context("it is there")?;
     assert_eq!(naked["spec"]["containers"][1]["env"][0]["value"], "1");
@@ -449,19 +442,20 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     request(&world.admin, "DELETE", &format!("{PODS}/naked"), &json!({ "gracePeriodSeconds": 0 })).await?;
     let naked = world.create(PODS, &alone).await?;
     assert_eq!(naked["spec"]["containers"][1]["env"][0]["value"], "2");
-    let before = uids(&pods().await?);
+    let before = running.wait("the pods run", &|_| true).await?;
     // Pods of the same second count as made since.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let now = json!({ "metadata": { "annotations": { "scpol.dev/restartedAt": jiff::Timestamp::now().to_string() } } });
     policies(&world.cluster).patch("envoy", &Default::default(), &kube::api::Patch::Merge(now)).await?;
-    within(LIMIT, "all pods are made anew", || async {
-        let pods = pods().await?;
-        Ok(pods.len() == 3 && uids(&pods).is_disjoint(&before))
-    })
-    .await?;
-    wait_progress(&world, "envoy", "Complete").await?;
+    let is_new = |pod: &Value| !before.contains(&pod["metadata"]["uid"].to_string());
+    running.wait("all pods are made anew", &is_new).await?;
+    wait_progress(world, "envoy", "Complete").await?;
     world.get(&format!("{PODS}/naked")).await?.context("nobody makes it again")?;
     Ok(())
+}
+
+async fn pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
+    in_place_then_evicted(Version::V1_13).await.map(drop)
 }
 
 async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers() -> Result<()> {
@@ -919,48 +913,15 @@ async fn play_replica_set(creator: Client, admin: Client, uid: String) -> Result
     Ok(())
 }
 
-async fn pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
-    let (world, operator) = world(Version::V1_13).await?.operated(&[]).await?;
-    let mut spec = rolling("envoy:1", json!({}));
-    spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
-    spec["template"] = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
-    world.enforce("envoy", spec).await?;
-    let controller = played_replica_set(&world, deployment("web")).await?;
-    let image = async |name: &str| -> Result<String> {
-        let stored = world.get(&format!("{PODS}/{name}")).await?;
-        Ok(stored.map(|pod| image_of(&pod, "envoy").to_owned()).unwrap_or_default())
-    };
-    within(LIMIT, "it has the sidecar", || async { Ok(image("web-0").await? == "envoy:1") }).await?;
-    wait_progress(&world, "envoy", "Complete").await?;
-    let edit = |template: Value| json!({ "template": { "containers": [template] } });
-    world.edit_policy("envoy", edit(json!({ "name": "envoy", "image": "envoy:2" }))).await?;
-    within(LIMIT, "the pod has the new image", || async { Ok(image("web-0").await? == "envoy:2") }).await?;
-    wait_progress(&world, "envoy", "Complete").await?;
-
-    let budget = json!({
-        "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": { "name": "none" },
-        "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "web" } } },
+/// The ready pods whose label `app` is `app`.
+pub(crate) async fn ready_pods(world: &World, app: &str) -> Result<Vec<Value>> {
+    let mut pods = world.list(&format!("{PODS}?labelSelector=app%3D{app}")).await?;
+    pods.retain(|pod| {
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let is_ready = conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        pod["metadata"]["deletionTimestamp"].is_null() && is_ready
     });
-    let budgets = "/apis/policy/v1beta1/namespaces/default/poddisruptionbudgets";
-    request(&world.admin, "POST", budgets, &budget).await?;
-    let env = json!([{ "name": "A", "value": "1" }]);
-    world.edit_policy("envoy", edit(json!({ "name": "envoy", "image": "envoy:3", "env": env }))).await?;
-    within(LIMIT, "the budget is named", || async {
-        let (reason, message) = progressing(&world, "envoy").await?;
-        Ok(reason == "RollingOut" && message.contains("SCP0415"))
-    })
-    .await?;
-    assert_eq!(image("web-0").await?, "envoy:2", "the budget holds");
-    world.delete(&format!("{budgets}/none")).await?;
-    within(LIMIT, "there is another pod", || async { Ok(image("web-1").await? == "envoy:3") }).await?;
-    wait_progress(&world, "envoy", "Complete").await?;
-    for (metric, count) in [("in_place", 1.0), ("evictions", 1.0), ("templates", 0.0)] {
-        let metric = format!(r#"scpol_rollout_{metric}_total{{policy="envoy"}}"#);
-        assert_eq!(operator.metric(&metric).await?, count, "{metric}");
-    }
-    ensure!(!controller.is_finished(), "{:?}", controller.await);
-    controller.abort();
-    Ok(())
+    Ok(pods)
 }
 
 /// Running pods of `web` under the policy `envoy`, which targets pods.
@@ -981,16 +942,16 @@ impl Drop for Running {
     }
 }
 
-/// Three pods of a Deployment on the newest version, and one pod of a ReplicaSet on others.
-async fn running(version: Version) -> Result<Running> {
+/// Three pods of a Deployment on the newest version, and one pod of a ReplicaSet on others, with the sidecar of `content`.
+async fn running(version: Version, content: Value, rolling_update: Value) -> Result<Running> {
     let has_nodes = version == Version::NEWEST;
     let builder = ControlPlane::builder(version);
     let world = World::with(if has_nodes { builder.nodes(2) } else { builder }).await?;
     grant(&world).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
-    let mut spec = rolling("envoy:1", json!({ "maxUnavailable": "100%" }));
+    let mut spec = rolling("envoy:1", rolling_update);
     spec["targets"] = json!([{ "group": "", "resource": "pods" }]);
-    spec["template"] = envoy("envoy:1", "50m");
+    spec["template"] = content["template"].clone();
     world.enforce("envoy", spec).await?;
     let mut web = deployment("web");
     let mut running = Running { world, operator, count: 3, played: None };
@@ -998,6 +959,7 @@ async fn running(version: Version) -> Result<Running> {
     if has_nodes {
         web["spec"]["replicas"] = json!(3);
         let pod = &mut web["spec"]["template"]["spec"];
+        // The simulated kubelet never shows a new image in the status, so each pod takes this time and ten seconds more.
         pod["terminationGracePeriodSeconds"] = json!(0);
         pod["containers"][0]["resources"] = json!({ "requests": { "cpu": "20m" } });
         world.create(DEPLOYMENTS, &web).await?;
@@ -1009,10 +971,12 @@ async fn running(version: Version) -> Result<Running> {
     Ok(running)
 }
 
-/// A template with one container.
+/// A policy whose sidecar asks for these resources.
 fn envoy(image: &str, cpu: &str) -> Value {
     let amounts = json!({ "cpu": cpu, "memory": "32Mi" });
-    json!({ "containers": [{ "name": "envoy", "image": image, "resources": { "requests": amounts, "limits": amounts } }] })
+    let mut spec = sidecar_of("envoy", image);
+    spec["template"]["containers"][0]["resources"] = json!({ "requests": amounts, "limits": amounts });
+    spec
 }
 
 impl Running {
@@ -1020,13 +984,7 @@ impl Running {
     async fn wait(&self, what: &str, is: &dyn Fn(&Value) -> bool) -> Result<BTreeSet<String>> {
         let uids = Mutex::new(BTreeSet::new());
         within(LIMIT, what, || async {
-            let selected = format!("{PODS}?labelSelector=app%3Dweb");
-            let mut pods = self.world.list(&selected).await?;
-            pods.retain(|pod| {
-                let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-                pod["metadata"]["deletionTimestamp"].is_null() && conditions.iter().any(is_ready)
-            });
+            let pods = ready_pods(&self.world, "web").await?;
             *lock(&uids) = pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect();
             Ok(pods.len() == self.count && pods.iter().all(is))
         })
@@ -1054,7 +1012,7 @@ impl Running {
 }
 
 async fn a_pod_that_the_namespace_does_not_let_grow_is_left_and_never_evicted() -> Result<()> {
-    let running = running(Version::NEWEST).await?;
+    let running = running(Version::NEWEST, envoy("envoy:1", "50m"), json!({ "maxUnavailable": "100%" })).await?;
     let world = &running.world;
     let before = running.wait("the pods run", &|_| true).await?;
     // A server resizes the pods of kubelets that tell the resources of running containers.
@@ -1073,7 +1031,7 @@ async fn a_pod_that_the_namespace_does_not_let_grow_is_left_and_never_evicted() 
         "spec": { "limits": [{ "type": "Container", "max": { "cpu": "100m" } }] },
     });
     request(&world.admin, "POST", ranges, &range).await?;
-    world.edit_policy("envoy", json!({ "template": envoy("envoy:1", "200m") })).await?;
+    world.edit_policy("envoy", envoy("envoy:1", "200m")).await?;
     running.are_left(&before, "SCP0204", "maximum cpu usage per Container is 100m").await?;
     world.delete(&format!("{ranges}/small")).await?;
 
@@ -1089,11 +1047,11 @@ async fn a_pod_that_the_namespace_does_not_let_grow_is_left_and_never_evicted() 
         Ok(stored["status"]["used"]["requests.cpu"] == "210m")
     })
     .await?;
-    world.edit_policy("envoy", json!({ "template": envoy("envoy:1", "60m") })).await?;
+    world.edit_policy("envoy", envoy("envoy:1", "60m")).await?;
     running.are_left(&before, "SCP0205", "exceeded quota: small").await?;
 
     // What fits goes on.
-    world.edit_policy("envoy", json!({ "template": envoy("envoy:2", "50m") })).await?;
+    world.edit_policy("envoy", envoy("envoy:2", "50m")).await?;
     let after = running.wait("all pods have the image", &|pod| image_of(pod, "envoy") == "envoy:2").await?;
     assert_eq!(after, before);
     Ok(())
@@ -1101,7 +1059,7 @@ async fn a_pod_that_the_namespace_does_not_let_grow_is_left_and_never_evicted() 
 
 async fn a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_accepted() -> Result<()> {
     for version in [Version::V1_30, Version::NEWEST] {
-        let running = running(version).await?;
+        let running = running(version, envoy("envoy:1", "50m"), json!({ "maxUnavailable": "100%" })).await?;
         let world = &running.world;
         let before = running.wait("the pods run", &|_| true).await?;
         let forbid = async |name: &str, operations: Value, image: &str| {
@@ -1134,7 +1092,7 @@ async fn a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_acce
         };
         // Without the right to try a create.
         forbid("untried", json!(["UPDATE"]), "envoy:2").await?;
-        world.edit_policy("envoy", json!({ "template": envoy("envoy:2", "50m") })).await?;
+        world.edit_policy("envoy", envoy("envoy:2", "50m")).await?;
         running.are_left(&before, "SCP0204", "without the right to create pods").await?;
 
         let metadata = json!({ "name": "tries" });
@@ -1150,11 +1108,11 @@ async fn a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_acce
         request(&world.admin, "POST", &format!("{at}/roles"), &role).await?;
         request(&world.admin, "POST", &format!("{at}/rolebindings"), &binding).await?;
         forbid("both", json!(["CREATE", "UPDATE"]), "envoy:3").await?;
-        world.edit_policy("envoy", json!({ "template": envoy("envoy:3", "50m") })).await?;
+        world.edit_policy("envoy", envoy("envoy:3", "50m")).await?;
         running.are_left(&before, "SCP0204", "a new pod would be refused, too").await?;
 
         forbid("running", json!(["UPDATE"]), "envoy:4").await?;
-        world.edit_policy("envoy", json!({ "template": envoy("envoy:4", "50m") })).await?;
+        world.edit_policy("envoy", envoy("envoy:4", "50m")).await?;
         let after = running.wait("all pods have the image", &|pod| image_of(pod, "envoy") == "envoy:4").await?;
         assert!(after.is_disjoint(&before), "they cannot change in place");
     }

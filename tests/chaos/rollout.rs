@@ -8,7 +8,7 @@ use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::leads;
 use crate::rollouts::{Controllers, grant, image_of, rolling};
 use crate::support::{Operator, Surroundings, policies, within};
-use crate::world::{DEPLOYMENTS, PODS, deployment, path, request};
+use crate::world::{DEPLOYMENTS, PODS, deployment, path};
 use anyhow::{Context, Result, ensure};
 use oracle::Digest;
 use serde_json::{Value, json};

@@ -180,7 +180,7 @@ async fn a_flood_of_unknown_namespaces_is_a_handful_of_requests_and_delays_nobod
                 break;
             }
             let name = format!("fresh-{number}");
-            world.namespace(name, &json!({})).await?;
+            world.namespace(&name, &json!({})).await?;
             let path = format!("/apis/apps/v1/namespaces/{name}/deployments");
             let created = request(&world.admin, "POST", &path, &deployment("web")).await?;
             ensure!(containers(&created) == ["app", "envoy"], "{name}: {:?}", containers(&created));
