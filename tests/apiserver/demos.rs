@@ -7,18 +7,13 @@ use std::path::Path;
 use std::process::Stdio;
 use tokio::process::Command;
 
-crate::tests![the_demo_of_1_13_shows_what_it_says, the_demo_of_the_newest_version_shows_what_it_says,];
+crate::tests![
+    the_demo_of_1_13_shows_what_it_says = demo(ControlPlane::builder(Version::V1_13)),
+    the_demo_of_the_newest_version_shows_what_it_says = demo(ControlPlane::builder(Version::NEWEST).nodes(2)),
+];
 
 /// The time limit for a demo, in seconds.
 const PATIENCE: &str = "300";
-
-async fn the_demo_of_1_13_shows_what_it_says() -> Result<()> {
-    demo(ControlPlane::builder(Version::V1_13)).await
-}
-
-async fn the_demo_of_the_newest_version_shows_what_it_says() -> Result<()> {
-    demo(ControlPlane::builder(Version::NEWEST).nodes(2)).await
-}
 
 async fn demo(builder: Builder) -> Result<()> {
     let script = file(&format!("tests/demo/{}.sh", builder.version().short()));

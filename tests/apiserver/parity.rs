@@ -20,14 +20,13 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-crate::tests![initializers_store_the_corpus_as_scpol_inject_says,];
+crate::tests![
+    initializers_store_the_corpus_as_scpol_inject_says =
+        stores_the_corpus(Setup { engine: Initializer, version: Version::V1_13 }),
+];
 
 /// The time limit for the operator to register hundreds of policies.
 const SETTLED: Duration = Duration::from_secs(300);
-
-async fn initializers_store_the_corpus_as_scpol_inject_says() -> Result<()> {
-    stores_the_corpus(Setup { engine: Initializer, version: Version::V1_13 }).await
-}
 
 pub(crate) async fn stores_the_corpus(setup: Setup) -> Result<()> {
     let (cases, exceptions) = (corpus::cases(setup.version)?, Exceptions::of(setup)?);

@@ -6,6 +6,7 @@
 use crate::commands::scpol;
 use crate::rights::{WORKLOADS, workload};
 use crate::rows::ROLE;
+use crate::runner::on_each;
 use crate::support::{LIMIT, Operator, file, in_force, policies, within};
 use crate::world::{
     DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar, sidecar_of,
@@ -33,9 +34,12 @@ crate::tests![
     while_a_step_holds_new_workloads_have_the_revision_of_their_namespace_on_current_engines,
     steps_by_workload_reach_stored_and_new_workloads_alike_on_initializers_and_webhook_of_1_13,
     steps_by_workload_reach_stored_and_new_workloads_alike_on_current_engines,
-    a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back,
-    every_kind_with_a_template_follows_and_what_ends_by_itself_never,
-    pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds,
+    a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back =
+        on_each([Version::NEWEST, Version::V1_13], a_bad_image),
+    every_kind_with_a_template_follows_and_what_ends_by_itself_never =
+        on_each([Version::NEWEST, Version::V1_13], every_kind_follows),
+    pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds =
+        async { in_place_then_evicted(Version::V1_13).await.map(drop) },
     a_pod_that_the_namespace_does_not_let_grow_is_left_and_never_evicted,
     a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_accepted,
     a_status_that_cannot_be_written_holds_no_rollout_back,
@@ -454,10 +458,6 @@ async fn running_pods_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds
     Ok(())
 }
 
-async fn pods_of_1_13_are_patched_in_place_or_evicted_and_a_budget_of_zero_holds() -> Result<()> {
-    in_place_then_evicted(Version::V1_13).await.map(drop)
-}
-
 async fn without_the_rights_the_condition_names_what_to_grant_and_nothing_else_suffers() -> Result<()> {
     let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     let _controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
@@ -750,13 +750,6 @@ async fn steps_by_workload_reach_stored_and_new_workloads_alike_on_current_engin
     by_workload(Version::NEWEST, "MutatingAdmissionPolicy").await
 }
 
-async fn a_bad_image_in_the_first_step_stays_there_and_undo_brings_it_back() -> Result<()> {
-    for version in [Version::NEWEST, Version::V1_13] {
-        a_bad_image(version).await.with_context(|| format!("{version:?}"))?;
-    }
-    Ok(())
-}
-
 /// Waits until so many workloads of `envoy` are available. What never was is nobody's failure.
 async fn wait_ready(world: &World, count: i64) -> Result<()> {
     within(LIMIT, "all are ready", || async { Ok(status(world, "envoy").await?["ready"] == count) }).await
@@ -812,13 +805,6 @@ async fn a_bad_image(version: Version) -> Result<()> {
         assert_eq!(new_in(&world.creator, version, namespace).await?, "envoy:1", "{namespace}");
     }
     assert_eq!(image_in(&world, "canary", "good").await?, "envoy:1");
-    Ok(())
-}
-
-async fn every_kind_with_a_template_follows_and_what_ends_by_itself_never() -> Result<()> {
-    for version in [Version::NEWEST, Version::V1_13] {
-        every_kind_follows(version).await.with_context(|| format!("{version:?}"))?;
-    }
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! The test runner: many tests at once, the longest first, each with its duration.
 
 use crate::{chaos, conformance, support};
-use anyhow::Result;
-use controlplane::{pool, seconds};
+use anyhow::{Context, Result};
+use controlplane::{Version, pool, seconds};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::fmt::Write;
@@ -44,6 +44,17 @@ macro_rules! tests {
             run: || Box::pin($crate::tests!(@call $name $($call)?)),
         }),*];
     };
+}
+
+/// Runs a test on each version.
+pub(crate) async fn on_each<F: Future<Output = Result<()>>>(
+    versions: [Version; 2],
+    test: fn(Version) -> F,
+) -> Result<()> {
+    for version in versions {
+        test(version).await.with_context(|| format!("{version:?}"))?;
+    }
+    Ok(())
 }
 
 /// Runs `tests`, the cases of [`chaos`] and those of [`conformance`] according to the arguments of this process.

@@ -5,6 +5,7 @@ use crate::rollouts::{
     Controllers, REVISIONS, create_in, image_in, image_of, namespaces, new_in, progressing, rolling, status,
     wait_images, wait_progress, world,
 };
+use crate::runner::on_each;
 use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
 use crate::world::{DEPLOYMENTS, PODS, World, deployment, path, pod_template, request, sidecar_of};
 use anyhow::{Context, Result, ensure};
@@ -16,14 +17,15 @@ use sidecar_policy::content::{Content, Revision};
 use std::time::{Duration, Instant};
 
 crate::tests![
-    a_restart_ahead_of_the_clock_makes_everything_anew_once,
+    a_restart_ahead_of_the_clock_makes_everything_anew_once = on_each([Version::V1_30, Version::V1_13], restart_once),
     a_restart_follows_the_clock_of_the_server,
     a_resume_ahead_of_the_clock_ends_one_pause,
     one_pod_with_extreme_numbers_stops_no_other_rollout,
-    an_earlier_content_that_the_flags_do_not_allow_any_more_is_delivered_nowhere,
+    an_earlier_content_that_the_flags_do_not_allow_any_more_is_delivered_nowhere =
+        on_each([Version::V1_30, Version::V1_13], not_allowed_any_more),
     revisions_of_a_policy_that_had_the_name_before_do_not_count,
     a_revision_that_somebody_else_wrote_is_never_delivered,
-    after_the_largest_number_revisions_get_small_ones,
+    after_the_largest_number_revisions_get_small_ones = on_each([Version::V1_30, Version::V1_13], small_numbers),
     a_revision_that_the_server_refuses_holds_up_its_policy_alone,
 ];
 
@@ -56,13 +58,6 @@ async fn three(world: &World) -> Result<Vec<i64>> {
     }
     wait_progress(world, "envoy", "Complete").await?;
     generations(world).await
-}
-
-async fn a_restart_ahead_of_the_clock_makes_everything_anew_once() -> Result<()> {
-    for version in [Version::V1_30, Version::V1_13] {
-        restart_once(version).await.with_context(|| format!("{version:?}"))?;
-    }
-    Ok(())
 }
 
 async fn restart_once(version: Version) -> Result<()> {
@@ -217,13 +212,6 @@ fn image(image: &str) -> Value {
     sidecar_of("envoy", image)
 }
 
-async fn an_earlier_content_that_the_flags_do_not_allow_any_more_is_delivered_nowhere() -> Result<()> {
-    for version in [Version::V1_30, Version::V1_13] {
-        not_allowed_any_more(version).await.with_context(|| format!("{version:?}"))?;
-    }
-    Ok(())
-}
-
 async fn not_allowed_any_more(version: Version) -> Result<()> {
     let (world, operator) = world(version).await?.operated(&[]).await?;
     let controllers = Controllers::start(world.admin.clone(), Duration::from_millis(50));
@@ -369,13 +357,6 @@ async fn stored_revisions(world: &World, policy: &str) -> Result<Vec<(i64, Strin
     let mut revisions: Vec<_> = own.map(revision).collect();
     revisions.sort();
     Ok(revisions)
-}
-
-async fn after_the_largest_number_revisions_get_small_ones() -> Result<()> {
-    for version in [Version::V1_30, Version::V1_13] {
-        small_numbers(version).await.with_context(|| format!("{version:?}"))?;
-    }
-    Ok(())
 }
 
 async fn small_numbers(version: Version) -> Result<()> {
