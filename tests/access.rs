@@ -9,9 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// The role of a loopback listener.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -134,32 +134,37 @@ fn handshake(stream: &mut TcpStream) -> std::io::Result<String> {
 }
 
 /// A folder of one test, removed when the test ends.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("scpol-access-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
     }
 
     fn with(self, file: &str, text: &str) -> Self {
-        fs::write(self.0.join(file), text).unwrap();
+        fs::write(self.path(file), text).unwrap();
         self
     }
 
     fn program(self, file: &str, text: &str) -> Self {
         let folder = self.with(file, text);
-        fs::set_permissions(folder.0.join(file), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(folder.path(file), fs::Permissions::from_mode(0o755)).unwrap();
         folder
     }
 
     /// Runs `scpol` with `variables` as its only environment. Returns the exit code and all output.
     fn scpol(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
-        command.args(arguments).current_dir(&self.0).env_clear().env("HOME", &self.0).env("PATH", "/usr/bin:/bin");
+        command
+            .args(arguments)
+            .current_dir(&self.0)
+            .env_clear()
+            .env("HOME", self.0.path())
+            .env("PATH", "/usr/bin:/bin");
         let output = command.envs(variables.iter().copied()).output().unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         (output.status.code().unwrap_or(-1), text)
@@ -168,12 +173,6 @@ impl Folder {
     /// `scpol status` with the kubeconfig `config`.
     fn status(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
         self.scpol(&[&["status", "--kubeconfig", "config"], arguments].concat(), variables)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -260,7 +259,7 @@ fn the_operator_goes_by_the_same_proxy() {
         .current_dir(&folder.0)
         .env("HTTPS_PROXY", &url)
         .env("NO_PROXY", "127.0.0.1,other.example.com")
-        .stderr(fs::File::create(folder.0.join("log")).unwrap())
+        .stderr(fs::File::create(folder.path("log")).unwrap())
         .spawn()
         .unwrap();
     let reached = (0..100).any(|_| {
@@ -271,7 +270,7 @@ fn the_operator_goes_by_the_same_proxy() {
     std::thread::sleep(Duration::from_secs(2));
     operator.kill().unwrap();
     operator.wait().unwrap();
-    let log = fs::read_to_string(folder.0.join("log")).unwrap();
+    let log = fs::read_to_string(folder.path("log")).unwrap();
     assert!(reached, "{log}");
     assert_eq!(log.matches("The API server does not answer").count(), 1, "{log}");
     assert!(!log.contains("\"ERROR\"") && log.contains(&format!("by the proxy {url}")), "{log}");
@@ -372,7 +371,7 @@ fn an_exec_plugin_gives_the_credentials_and_one_that_fails_is_told_in_its_words(
         .program("plugin", &format!("#!/bin/sh\necho once >> runs\necho '{credential}'\n"));
     assert_fine(&folder.status(&[], &[]));
     assert!(server.heard().to_lowercase().contains("bearer of-the-plugin\r\n"), "{}", server.heard());
-    assert_eq!(fs::read_to_string(folder.0.join("runs")).unwrap(), "once\n", "it may ask its user something");
+    assert_eq!(fs::read_to_string(folder.path("runs")).unwrap(), "once\n", "it may ask its user something");
     let folder = folder.program("plugin", "#!/bin/sh\necho 'log in first' >&2\nexit 3\n");
     let (code, text) = folder.status(&[], &[]);
     assert!(

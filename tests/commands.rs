@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use tempfile::TempDir;
 
 const POLICY: &str = "\
 apiVersion: scpol.dev/v1alpha1
@@ -43,7 +43,7 @@ data: {mode: '0644', answer: \"yes\"}
 ";
 
 /// A folder of one test, removed when the test ends.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 /// The result of a command.
 #[derive(Debug)]
@@ -55,21 +55,21 @@ struct Ended {
 
 impl Folder {
     fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("scpol-commands-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
     }
 
     fn with(self, file: &str, text: impl AsRef<[u8]>) -> Self {
-        fs::create_dir_all(self.0.join(file).parent().unwrap()).unwrap();
-        fs::write(self.0.join(file), text).unwrap();
+        fs::create_dir_all(self.path(file).parent().unwrap()).unwrap();
+        fs::write(self.path(file), text).unwrap();
         self
     }
 
     fn with_file(&self, file: &str, text: &str) -> &Self {
-        fs::write(self.0.join(file), text).unwrap();
+        fs::write(self.path(file), text).unwrap();
         self
     }
 
@@ -91,12 +91,6 @@ impl Folder {
 
     fn inject(&self, stdin: &str) -> Ended {
         self.scpol(&["inject", "-p", "policy.yaml", "-f", "-"], stdin)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -438,7 +432,7 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
         .with("in/list.json", "[1]")
         .with("in/half.json", "{\"kind\": \"X\",\n")
         .with("in/empty.yaml", "");
-    fs::File::create(folder.0.join("in/large.yaml")).unwrap().set_len(100 << 20).unwrap();
+    fs::File::create(folder.path("in/large.yaml")).unwrap().set_len(100 << 20).unwrap();
     let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "in", "--strict"], "");
     assert_eq!((ended.code, ended.out.as_str()), (2, ""));
     let lines: Vec<_> = ended.err.lines().collect();
@@ -725,11 +719,11 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
 #[test]
 fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_followed() {
     let folder = Folder::new().with("cases/one/policy.yaml", POLICY).with("cases/one/workload.yaml", WEB);
-    std::os::unix::fs::symlink("..", folder.0.join("cases/back")).unwrap();
+    std::os::unix::fs::symlink("..", folder.path("cases/back")).unwrap();
     assert_eq!(folder.scpol(&["test", "--update", "cases"], "").code, 0);
     let ended = folder.scpol(&["test", "cases"], "");
     assert_eq!((ended.code, ended.out.as_str()), (0, "1 case: 1 ok, 0 failed\n"));
-    fs::create_dir(folder.0.join("cases/one/expected.txt")).unwrap();
+    fs::create_dir(folder.path("cases/one/expected.txt")).unwrap();
     let ended = folder.scpol(&["test", "cases"], "");
     assert!(ended.code == 2 && ended.out.contains("expected.txt cannot be read"), "{ended:?}");
     assert!(ended.err.contains("1 case cannot be run"), "{}", ended.err);
@@ -1211,7 +1205,7 @@ fn a_case_that_fails_and_one_that_cannot_be_run_are_told_apart_in_junit() {
     let folder = Folder::new();
     for case in ["fails", "broken", "passes"] {
         let workload = if case == "broken" { "a: [" } else { WEB };
-        fs::create_dir_all(folder.0.join("cases").join(case)).unwrap();
+        fs::create_dir_all(folder.path("cases").join(case)).unwrap();
         folder.with_file(&format!("cases/{case}/policy.yaml"), POLICY);
         folder.with_file(&format!("cases/{case}/workload.yaml"), workload);
     }
@@ -1323,12 +1317,12 @@ fn each_page_of_the_manual_refers_to_pages_that_exist() {
     let folder = Folder::new();
     assert_eq!(folder.scpol(&["man", "--folder", "man/1"], "").code, 0);
     let pages =
-        fs::read_dir(folder.0.join("man/1")).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap());
+        fs::read_dir(folder.path("man/1")).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap());
     let pages: BTreeSet<_> = pages.collect();
     assert!(pages.contains("scpol.1") && pages.contains("scpol-uninject.1"), "{pages:?}");
     let mut named = BTreeSet::new();
     for page in &pages {
-        let text = fs::read_to_string(folder.0.join("man/1").join(page)).unwrap().replace('\\', "");
+        let text = fs::read_to_string(folder.path("man/1").join(page)).unwrap().replace('\\', "");
         assert!(text.contains(&format!(".TH {} 1 ", page.trim_end_matches(".1"))), "{page}: {text}");
         let command = page.trim_start_matches("scpol").trim_start_matches('-').trim_end_matches(".1");
         let arguments = if command == "1" || command.is_empty() { vec!["man"] } else { vec!["man", command] };
@@ -1348,7 +1342,7 @@ fn each_page_of_the_manual_refers_to_pages_that_exist() {
 #[test]
 fn kubectl_gets_completions_in_the_format_of_cobra() {
     let folder = Folder::new().with("policies/envoy.yaml", POLICY);
-    let name = folder.0.join("kubectl_complete-scpol");
+    let name = folder.path("kubectl_complete-scpol");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_scpol"), &name).unwrap();
     let complete = |words: &[&str]| {
         let output = Command::new(&name).args(words).current_dir(&folder.0).output().unwrap();
