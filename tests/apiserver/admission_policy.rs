@@ -2,12 +2,8 @@
 //! and the samples. `parity.rs` runs the corpus.
 
 use crate::corpus::{self, Stored, dry_run};
+use crate::prelude::*;
 use crate::scenes::{Content, Scenes};
-use crate::support::{LIMIT, within};
-use crate::world::{World, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
 use sidecar_policy::api::trust::Trust;
 use sidecar_policy::api::{MANAGED_BY, MANAGER};
 use sidecar_policy::capabilities::Capabilities;
@@ -19,7 +15,6 @@ use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
 
 crate::tests![
     whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere,

@@ -2,11 +2,7 @@
 //! `config/author-check.yaml`, or the operator's webhook.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, file, within};
-use crate::world::{World, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 crate::tests![
     a_policy_injects_only_where_its_author_may_create_pods =

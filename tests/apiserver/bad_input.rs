@@ -1,11 +1,7 @@
 //! Invalid input on purpose: each gives a condition or an event with its code, and no create ever hangs.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
-use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, request, sidecar};
-use anyhow::Result;
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 crate::tests![
     every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on,

@@ -3,16 +3,11 @@
 //!
 //! Clients behave as client-go does: on 429 they wait for the given time and retry.
 
-use crate::support::{LIMIT, Operator, file, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, sidecar_of};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
+use crate::prelude::*;
 use futures::StreamExt;
 use oracle::{Oracle, Site};
-use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
-use std::time::{Duration, Instant};
 
 crate::tests![
     with_the_priority_lane_no_number_of_creates_in_flight_loses_one,

@@ -7,15 +7,11 @@
 #[path = "../../crates/admission-cel/tests/corpus_files/mod.rs"]
 mod corpus_files;
 
-use crate::support::{LIMIT, within};
-use crate::world::request;
-use anyhow::{Context, Result, bail, ensure};
-use controlplane::{ControlPlane, Feature, Version};
+use crate::prelude::*;
 use corpus_files::{Asked, Entry};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;

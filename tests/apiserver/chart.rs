@@ -1,11 +1,7 @@
 //! The Helm chart on a real server: install, upgrade, GitOps without a lasting difference, uninstall.
 
-use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
+use crate::prelude::*;
 use crate::uninstall::{before, left};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;

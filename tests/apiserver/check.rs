@@ -1,14 +1,8 @@
 //! `scpol check`: each check fails under a matching fault, and passes otherwise.
 
+use crate::prelude::*;
 use crate::status::report;
-use crate::support::{LIMIT, Operator, file, in_force, lease_duration, wait_condition, within};
-use crate::world::{
-    CONFIGURATIONS, DEPLOYMENTS, NAMES, SECRETS, World, certificate, deployment, request, secret, sidecar, waiting,
-};
-use anyhow::{Result, ensure};
-use controlplane::{ControlPlane, User, Version};
 use k8s_openapi::ByteString;
-use serde_json::{Value, json};
 use tokio::process::Command;
 
 crate::tests![

@@ -1,11 +1,7 @@
 //! `scpol` as users run it.
 
 use crate::engines::by;
-use crate::support::{LIMIT, timing_variable, within};
-use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, sidecar, sidecar_of, waiting, waiting_for};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -7,16 +7,12 @@ use crate::engine::EngineName;
 use crate::engines::{by, engine_of, shows};
 use crate::exceptions::Setup;
 use crate::parity::stores_the_corpus;
+use crate::prelude::*;
 use crate::rights::{self, WORKLOADS, workload};
 use crate::runner::trial;
 use crate::status::report;
-use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Feature, Version};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::Trial;
-use serde_json::{Value, json};
 use std::path::Path;
 
 type Check = fn(Version) -> LocalBoxFuture<'static, Result<()>>;

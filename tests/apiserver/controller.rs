@@ -1,14 +1,7 @@
 //! Policies become registrations, and registrations stay correct.
 
-use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
-use crate::world::{
-    CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, sidecar_of, waiting,
-};
-use anyhow::{Context, Result};
-use controlplane::User;
+use crate::prelude::*;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
-use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 crate::tests![

@@ -2,19 +2,15 @@
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
-use crate::support::{LIMIT, TRUSTING, within};
-use crate::world::{World, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{Feature, Version};
+use crate::prelude::*;
 use kube::Client;
 use kube::core::Status;
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use sidecar_policy::api::code::Code;
 use sidecar_policy::api::pod_schema::in_template;
 use sidecar_policy::api::rules::Violation;
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// The folder of the cases.
 const FOLDER: &str = "tests/golden";

@@ -2,13 +2,9 @@
 //! that a server rejects.
 
 use crate::policies;
-use crate::support::{LIMIT, file, within};
-use crate::world::request;
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, Feature, User, Version};
+use crate::prelude::*;
 use futures::{StreamExt, TryStreamExt};
 use kube::Client;
-use serde_json::{Value, json};
 use sidecar_policy::api::rules::{self, Rules, Violation};
 use sidecar_policy::api::v1alpha1::SidecarPolicySpec;
 

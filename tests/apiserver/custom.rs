@@ -2,12 +2,7 @@
 //! rights on them.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, condition, file, in_force, policies, timing, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, pending, pod_template, request, sidecar, waiting_for};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 crate::tests![
     a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_say_so,

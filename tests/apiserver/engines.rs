@@ -1,13 +1,8 @@
 //! The engines inside the API server from a user's view: a policy is applied, and workloads get its sidecar.
 
 use crate::migrate::Beside;
+use crate::prelude::*;
 use crate::status::report;
-use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, Feature, User, Version};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 crate::tests![
     the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operator_frozen_and_alive,

@@ -3,14 +3,9 @@
 
 use crate::check::check;
 use crate::engines::{by, engine_of, shows};
-use crate::support::{self, LIMIT, Operator, condition, in_force, timing, wait_condition, within};
-use crate::world::{
-    DEPLOYMENTS, NAMES, SECRETS, World, certificate, containers, deployment, pod_template, request, secret, sidecar,
-};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
+use crate::prelude::*;
+use crate::support;
 use kube::{Client, Config};
-use serde_json::{Value, json};
 use std::path::Path;
 
 crate::tests![

@@ -3,12 +3,7 @@
 
 use crate::commands::scpol;
 use crate::engines::{break_glass, by};
-use crate::support::{LIMIT, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
-use serde_json::json;
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 crate::tests![
     with_initializers_the_three_steps_let_everything_go,

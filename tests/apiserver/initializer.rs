@@ -1,12 +1,6 @@
 //! The initializer loop, by the rows of the table of edge cases in `docs/initializers.md`.
 
-use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{
-    DEPLOYMENTS, World, containers, deployment, path, pending, pod_template, request, sidecar, sidecar_of, waiting,
-};
-use anyhow::Result;
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 crate::tests![
     every_kind_gets_its_sidecar_in_one_patch_through_every_group,

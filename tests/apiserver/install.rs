@@ -1,12 +1,7 @@
 //! Installation and first use: the install files with kubectl, the samples, the break-glass page.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, file, in_force, policies, within};
-use crate::world::{DEPLOYMENTS, PODS, PROMPT, World, containers, deployment, path, pending, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 crate::tests![
     the_file_for_old_servers_installs_everything_and_a_second_time_nothing,

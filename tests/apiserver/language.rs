@@ -1,9 +1,6 @@
 //! The features of policies on a real server: selection, placement, and reasons.
 
-use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
-use crate::world::{CONFIGURATIONS, DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
-use anyhow::Result;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 crate::tests![
     labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_followed,

@@ -1,10 +1,6 @@
 //! The log of the operator, through a life with failures: every line is ours, for people, and said once.
 
-use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, deployment, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::collections::BTreeMap;
 
 crate::tests![no_line_is_that_of_a_library_or_shows_a_value_as_programmers_see_it_or_repeats,];

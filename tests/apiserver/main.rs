@@ -49,6 +49,7 @@ mod others;
 mod pages;
 mod parity;
 mod pods;
+mod prelude;
 mod refused;
 mod replicas;
 mod reports;

@@ -2,14 +2,11 @@
 //! its code.
 
 use crate::policies;
-use crate::support::{self, LIMIT, Operator, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request};
-use anyhow::{Context, Result, ensure};
+use crate::prelude::*;
+use crate::support;
 use futures::{StreamExt, TryStreamExt};
-use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 crate::tests![
     every_malformed_policy_is_refused_by_the_server_or_not_accepted_for_its_own_reason,

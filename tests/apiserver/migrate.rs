@@ -1,17 +1,12 @@
 //! From the tutorials' initializer to a policy, in the order that `scpol convert` prints. Creates continue all the
 //! time, and each gets its sidecar once and promptly.
 
-use crate::support::{Operator, file, in_force, wait_condition};
-use crate::world::{DEPLOYMENTS, PROMPT, World, containers, deployment, path, pending, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::User;
+use crate::prelude::*;
 use http::Request;
 use kube::Client;
-use serde_json::{Value, json};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 crate::tests![an_old_initializer_hands_over_and_no_create_hangs_or_is_missed,];

@@ -1,10 +1,7 @@
 //! The dashboard and the alerts on a real Prometheus that scrapes a real operator and a real API server.
 
-use crate::support::{LIMIT, Operator, condition, file, in_force, within};
-use crate::world::{World, deployment, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version, free_port};
-use serde_json::{Value, json};
+use crate::prelude::*;
+use controlplane::free_port;
 use std::cell::Cell;
 use std::fs;
 use std::process::Stdio;

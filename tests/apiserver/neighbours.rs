@@ -6,14 +6,9 @@
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::proxy::Proxy;
 use crate::engines::{by, engine_of};
-use crate::support::{LIMIT, Operator, Surroundings, condition, in_force, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar, sidecar_of};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Feature, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 crate::tests![
     a_policy_that_must_takes_nobody_out_of_force,

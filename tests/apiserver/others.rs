@@ -1,13 +1,8 @@
 //! Foreign admission registrations, and foreign edits of ours: our policies must not be blamed.
 
 use crate::engines::{ENGINES, by, engine_of, shows};
-use crate::support::{LIMIT, Operator, condition, in_force, timing, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::json;
+use crate::prelude::*;
 use sidecar_policy::timing::CALL_LIMIT;
-use std::time::{Duration, Instant};
 
 crate::tests![
     a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force,

@@ -1,18 +1,14 @@
 //! The commands of the docs on real servers: each prints what its page says.
 
 use crate::console::{Example, blocks, examples};
-use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
-use crate::world::{World, containers, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{Builder, ControlPlane, User, Version};
+use crate::prelude::*;
+use controlplane::Builder;
 use regex::Regex;
-use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 use tokio::process::Command;
 
 crate::tests![

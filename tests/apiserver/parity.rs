@@ -5,20 +5,16 @@ use crate::admission_policy::{registrations, settle};
 use crate::corpus::{self, Case, PARALLEL, Stored, collection, dry_run};
 use crate::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 use crate::exceptions::{Exceptions, Setup, Verdict};
-use crate::support::{Operator, TRUSTING, policies};
+use crate::prelude::*;
 use crate::webhook_scene::{OPERATOR, Scene, policy, site};
-use crate::world::{World, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{Builder, ControlPlane, Feature, User, Version};
+use controlplane::Builder;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
-use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::compile::webhook;
 use sidecar_policy::policy::Site;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 crate::tests![
     initializers_store_the_corpus_as_scpol_inject_says =

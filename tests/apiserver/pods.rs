@@ -1,10 +1,6 @@
 //! Pods as targets, with the ServiceAccount, LimitRanger and ResourceQuota plugins on.
 
-use crate::support::{LIMIT, Operator, wait_condition, within};
-use crate::world::{PODS, World, containers, pod_template, request};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use sidecar_policy::qos;
 use sidecar_policy::workload::{Kind, Workload};
 

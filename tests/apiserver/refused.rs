@@ -7,11 +7,7 @@ use crate::corpus::{self, Case, Stored, collection, dry_run};
 use crate::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 use crate::exceptions::{Exceptions, Setup};
 use crate::parity::{bare, grant};
-use crate::support::{LIMIT, Operator, TRUSTING, file, in_force, within};
-use crate::world::{World, request};
-use anyhow::{Context, Result, bail, ensure};
-use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use sidecar_policy::api::code::Code;
 use sidecar_policy::api::pod_schema::{Fault, in_pod};
 

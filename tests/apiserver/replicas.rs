@@ -1,11 +1,6 @@
 //! Replicas that are killed, replaced and properly stopped, and the tutorial's own troubleshooting.
 
-use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
-use anyhow::Result;
-use controlplane::{ControlPlane, Version};
-use serde_json::json;
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 crate::tests![
     what_waited_while_every_replica_was_dead_is_completed_after_a_restart,

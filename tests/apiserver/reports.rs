@@ -2,11 +2,7 @@
 //! the published ones, with the fields that viewers read and nothing else, so the server drops every other field.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, file, in_force, timing, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::collections::BTreeSet;
 
 crate::tests![

@@ -1,12 +1,8 @@
 //! The shipped rights are exactly the used ones, by the audit log of real servers.
 
 use crate::engines::{break_glass, by};
-use crate::support::{LIMIT, Operator, bundle, condition, file, in_force, timing, wait_condition, within};
+use crate::prelude::*;
 use crate::upgrade::list_servers;
-use crate::world::{World, pod_template, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Feature, User, Version};
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 crate::tests![

@@ -1,19 +1,12 @@
 //! `scpol rollout`: what its commands say and do on a real server, with and without an operator.
 
 use crate::commands::scpol;
+use crate::prelude::*;
 use crate::rollouts::{
     self, Controllers, budget_of_zero, grant, image_of, played_replica_set, rolling, wait_images, wait_progress, world,
 };
-use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
-use crate::world::{
-    DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar, sidecar_of,
-};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use tokio::process::Command;
 
 crate::tests![

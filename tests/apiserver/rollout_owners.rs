@@ -1,17 +1,12 @@
 //! How many pods a rollout may take from their owners, on a server without controllers: [`ReplicaSets`] makes pods again as slowly as the test
 //! wants.
 
+use crate::prelude::*;
 use crate::rollouts::{grant, image_of, rolling};
-use crate::support::{LIMIT, Operator, within};
-use crate::world::{World, deployment, pod_template, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
 use kube::Client;
-use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 crate::tests![pods_that_a_label_of_their_namespace_brings_into_a_rollout_are_evicted_one_at_a_time,];

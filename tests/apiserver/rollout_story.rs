@@ -7,22 +7,18 @@
 use crate::chaos::dice::Dice;
 use crate::chaos::is_everything;
 use crate::commands::scpol;
+use crate::prelude::*;
 use crate::rollouts::{Controllers, namespaces, path_in, progressing, status, world};
 use crate::runner;
-use crate::support::{LIMIT, Operator, in_force, within};
-use crate::world::{World, deployment, request, sidecar};
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use controlplane::{User, Version};
+use anyhow::anyhow;
 use futures::FutureExt;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use libtest_mimic::Trial;
-use serde_json::{Value, json};
 use sidecar_policy::inject::undo_anywhere;
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 

@@ -4,23 +4,16 @@
 //! test decides what becomes ready, and when.
 
 use crate::commands::scpol;
+use crate::prelude::*;
 use crate::rights::{WORKLOADS, workload};
 use crate::rows::ROLE;
 use crate::runner::on_each;
-use crate::support::{LIMIT, Operator, file, in_force, policies, within};
-use crate::world::{
-    DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request, sidecar, sidecar_of,
-};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Feature, User, Version};
 use kube::Client;
-use serde_json::{Value, json};
 use sidecar_policy::policy::extent;
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
 
 crate::tests![

@@ -1,13 +1,8 @@
 //! The parts of the decision rows that only a server shows: events, waiting, counts.
 
-use crate::support::{LIMIT, Operator, in_force, policies, timing, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar, sidecar_of};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User, Version};
+use crate::prelude::*;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use sidecar_policy::timing::CREATE_LIMIT;
-use std::time::{Duration, Instant};
 
 crate::tests![
     users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them,

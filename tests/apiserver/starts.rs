@@ -1,11 +1,7 @@
 //! Sidecars that do not start. There is no kubelet here, so the tests write the status of pods.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, condition, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PODS, World, deployment, path, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 crate::tests![
     a_sidecar_that_does_not_start_is_shown_until_it_starts_with_the_shipped_rights,

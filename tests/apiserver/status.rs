@@ -1,11 +1,7 @@
 //! `scpol status`: its numbers and lists match the stored workloads, with and without an operator.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, request, sidecar, sidecar_of, waiting};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use std::path::Path;
 use tokio::io::AsyncBufReadExt;
 

@@ -1,11 +1,7 @@
 //! The limits of templates by flags of the operator. Our version of the Pod Security Standards must match the server's.
 
 use crate::commands::scpol;
-use crate::support::{Operator, in_force, wait_condition};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar_of};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use sidecar_policy::api::pod_security::{Level, breaches};
 
 crate::tests![

@@ -1,13 +1,8 @@
 //! `scpol uninstall`: nothing is left, and no create hangs or is rejected meanwhile.
 
 use crate::commands::scpol;
-use crate::support::{self, LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{
-    CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting,
-};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Feature, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
+use crate::support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,15 +4,11 @@ use crate::admission_policy::{
     Targeted, around, by_kind, decided, register_all, register_everything, registrations, scenes,
 };
 use crate::corpus::{self, Stored, collection};
+use crate::prelude::*;
 use crate::scenes::{Content, Scenes};
-use crate::support::{LIMIT, within};
 use crate::webhook_scene::{Scene, policy, site};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request};
-use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
 use sidecar_policy::compile::admission_policy::validating;
 use sidecar_policy::policy::Policies;
 use sidecar_policy::review::{Call, Caller, Review};

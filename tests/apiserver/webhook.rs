@@ -1,24 +1,19 @@
 //! The webhook engine: the library's server and certificates in this process, with rendered registrations by URL.
 
+use crate::prelude::*;
 use crate::rotation::{Rotation, failed_open};
-use crate::support::{LIMIT, timing, within};
 use crate::webhook_scene::{Scene, pod, simple, site};
-use crate::world::{DEPLOYMENTS, PODS, containers, deployment, pending, request};
-use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use controlplane::Version;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::client::conn::http1::handshake;
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
-use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::compile::webhook::Endpoint;
 use sidecar_policy::policy::Policy;
 use sidecar_policy::review::LARGEST;
-use std::time::Instant;
 use tower::Service;
 
 crate::tests![

@@ -2,11 +2,8 @@
 
 use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::{in_force, well};
-use crate::support::{timing, within};
-use crate::world::{NAMES, SECRETS, certificate, request, secret};
-use anyhow::{Context, Result, ensure};
+use crate::prelude::*;
 use k8s_openapi::ByteString;
-use serde_json::{Value, json};
 
 /// While an operator runs, and before it starts: the Secret is deleted, damaged, expired, or from an untrusted
 /// authority; or the registration trusts another one. Each time, the webhook soon injects again.

@@ -2,14 +2,11 @@
 
 use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::{in_force, leads, some_looks, well};
-use crate::support::{Operator, Surroundings, wait_condition, within};
-use anyhow::{Context, Result, ensure};
-use controlplane::{Feature, User, free_port};
+use crate::prelude::*;
+use controlplane::free_port;
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// Longer than the duration of a lease, which is 3 s here, and a look at it. A replica that uses its wall clock would

@@ -3,10 +3,7 @@
 use crate::chaos::dice::Dice;
 use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::{in_force, well};
-use crate::support::within;
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
-use std::time::Duration;
+use crate::prelude::*;
 use tokio::time::sleep;
 
 /// The policies besides `envoy`.

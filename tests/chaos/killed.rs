@@ -4,15 +4,10 @@ use crate::chaos::dice::Dice;
 use crate::chaos::proxy::Moment;
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
 use crate::chaos::stories::{in_force, well};
-use crate::support::{policies, wait_condition, within};
-use crate::world::{DEPLOYMENTS, containers, pending, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::User;
+use crate::prelude::*;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use oracle::Digest;
-use serde_json::json;
-use std::time::Duration;
 use tokio::time::sleep;
 
 /// The number of Deployments that must survive twenty kills.

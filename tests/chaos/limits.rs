@@ -3,11 +3,8 @@
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
 use crate::chaos::stories::{DEPLOYMENT, in_force, well};
-use crate::support::{Surroundings, within};
-use crate::world::{DEPLOYMENTS, pending};
-use anyhow::{Result, ensure};
+use crate::prelude::*;
 use futures::{StreamExt, TryStreamExt};
-use std::time::{Duration, Instant};
 
 /// The limit of file descriptors: fewer than the operator needs to settle 64 objects at once, besides watches and
 /// probes.

@@ -4,8 +4,7 @@
 
 use crate::chaos::dice::Dice;
 use crate::chaos::fault::{Ask, Does, Faults, Rule, Verb};
-use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User};
+use crate::prelude::*;
 use futures::stream;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -19,13 +18,11 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;

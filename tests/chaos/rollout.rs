@@ -6,15 +6,11 @@ use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::proxy::{Moment, Proxy};
 use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::leads;
+use crate::prelude::*;
 use crate::rollouts::{Controllers, grant, image_of, rolling};
-use crate::support::{Operator, Surroundings, policies, within};
-use crate::world::{DEPLOYMENTS, PODS, deployment, path};
-use anyhow::{Context, Result, ensure};
 use oracle::Digest;
-use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// The images of the sidecar, which the lives give the policy in turn.
 const IMAGES: [&str; 2] = ["envoy:1", "envoy:2"];

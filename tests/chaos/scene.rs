@@ -3,19 +3,15 @@
 
 use crate::chaos::proxy::Proxy;
 pub(crate) use crate::engine::EngineName as Engine;
-use crate::support::{Operator, Surroundings, in_force, policies, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ApiServer, ControlPlane, User, Version, free_port};
+use crate::prelude::*;
+use controlplane::{ApiServer, free_port};
 use futures::StreamExt;
 use jiff::Timestamp;
 use oracle::{Digest, Finding, Oracle, Rest, Site, State};
-use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
-use std::time::{Duration, Instant};
 
 /// The time limit for the recovery after the last fault.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);

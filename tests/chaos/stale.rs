@@ -2,15 +2,11 @@
 
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
 use crate::chaos::stories::{in_force, well};
-use crate::support::within;
-use crate::world::{DEPLOYMENTS, deployment, path, pending, request};
-use anyhow::{Context, Result, ensure};
+use crate::prelude::*;
 use controlplane::ApiServer;
-use serde_json::{Value, json};
 use sidecar_policy::timing::CALL_LIMIT;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};

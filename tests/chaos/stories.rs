@@ -4,13 +4,10 @@ use crate::chaos::clock;
 use crate::chaos::dice::Dice;
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
-use crate::support::{self, Operator, timing, wait_condition, within};
-use crate::world::{DEPLOYMENTS, containers, deployment, path, pending, request, waiting};
-use anyhow::{Context, Result, ensure};
-use controlplane::{User, free_port};
-use serde_json::{Value, json};
+use crate::prelude::*;
+use crate::support;
+use controlplane::free_port;
 use sidecar_policy::timing::CALL_LIMIT;
-use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 

@@ -2,16 +2,13 @@
 
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
 use crate::chaos::stories::{in_force, leads, well};
-use crate::support::{Surroundings, within};
-use crate::world::DEPLOYMENTS;
-use anyhow::{Context, Result, ensure};
+use crate::prelude::*;
 use controlplane::free_port;
 use oracle::Digest;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 use tokio::time::sleep;
 
 /// The environment variable with the commit to upgrade from; by default the previous one.

@@ -3,15 +3,10 @@
 use crate::author::{By, Office};
 use crate::check::{Found, check};
 use crate::commands::scpol;
-use crate::support::{LIMIT, file, within};
-use crate::world::{request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{User, Version};
+use crate::prelude::*;
 use http::Request;
 use kube::Client;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 crate::tests![
     who_may_write_which_policy_by_the_webhook_on_1_13 = who_may_write_which_policy(By::Webhook, Version::V1_13),

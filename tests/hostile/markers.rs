@@ -1,10 +1,6 @@
 //! Users who write the metadata of workloads.
 
-use crate::support::{Operator, in_force};
-use crate::world::{PODS, World, containers, pod_template, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use sidecar_policy::inject::{Template, marker};
 
 crate::tests![

@@ -3,14 +3,9 @@
 
 use super::generator::{self, Hostile, Victim};
 use super::kept::is_kept;
+use crate::prelude::*;
 use crate::rollouts::{Controllers, grant, namespaces, rolling, wait_images, wait_progress};
-use crate::support::{LIMIT, Operator, in_force, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
 use futures::StreamExt;
-use serde_json::{Value, json};
-use std::time::Duration;
 
 crate::tests![
     the_initializer_changes_nothing_but_the_sidecar_of_hostile_objects = on(Version::V1_13, "Initializer"),

@@ -1,10 +1,6 @@
 //! Holders of the operator's token.
 
-use crate::support::{LIMIT, Operator, file, in_force, within};
-use crate::world::{World, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 crate::tests![
     a_stolen_token_registers_only_webhooks_of_the_operator_on_1_30 =

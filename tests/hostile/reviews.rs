@@ -2,18 +2,13 @@
 
 use crate::commands::scpol;
 use crate::engines::{by, shows};
-use crate::support::{LIMIT, Operator, condition, file, timing, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
-use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use crate::prelude::*;
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Client, Config};
-use serde_json::{Value, json};
 use sidecar_policy::outside::is_unsafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 crate::tests![
     no_body_makes_the_operator_ask_for_anything_else_on_1_13 =

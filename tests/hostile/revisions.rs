@@ -1,20 +1,15 @@
 //! Stored revisions, times and numbers that others have written.
 
 use crate::commands::scpol;
+use crate::prelude::*;
 use crate::rollouts::{
     Controllers, REVISIONS, create_in, image_in, image_of, namespaces, new_in, progressing, rolling, status,
     wait_images, wait_progress, world,
 };
 use crate::runner::on_each;
-use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PODS, World, deployment, path, pod_template, request, sidecar_of};
-use anyhow::{Context, Result, ensure};
-use controlplane::{User, Version};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
 use sidecar_policy::content::{Content, Revision};
-use std::time::{Duration, Instant};
 
 crate::tests![
     a_restart_ahead_of_the_clock_makes_everything_anew_once = on_each([Version::V1_30, Version::V1_13], restart_once),

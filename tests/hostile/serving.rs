@@ -1,22 +1,18 @@
 //! Clients without credentials that hold or flood the operator's ports.
 
-use crate::support::{LIMIT, Operator, file, timing, within};
+use crate::prelude::*;
 use crate::webhook_scene::pod;
-use crate::world::{PODS, SECRETS, World, certificate, containers};
-use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use controlplane::{Builder, ControlPlane, Feature, User, Version, free_port};
+use controlplane::{Builder, free_port};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};

@@ -1,12 +1,8 @@
 //! Policies of one tenant beside those of others.
 
 use crate::engines::{by, engine_of};
-use crate::support::{LIMIT, Operator, condition, in_force, wait_condition, within};
+use crate::prelude::*;
 use crate::webhook_scene::{OPERATOR, Scene};
-use crate::world::{World, deployment, pod_template, request, sidecar, sidecar_of};
-use anyhow::{Result, ensure};
-use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
 use sidecar_policy::policy::{Policy, Site};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,6 @@
 //! Users who write workloads that a policy could leave out.
 
-use crate::support::Operator;
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, pod_template, request};
-use anyhow::{Context, Result, bail, ensure};
-use controlplane::{ControlPlane, Version};
-use serde_json::{Value, json};
+use crate::prelude::*;
 use sidecar_policy::inject::marker;
 
 crate::tests![
