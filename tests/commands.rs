@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use crate::console::{self, Example};
+use crate::tools::root;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -810,7 +811,7 @@ fn diff_gives_the_answer_first_and_the_text_on_demand() {
 /// Injects into every golden case without flags, and removes the content, with the real binary.
 #[test]
 fn the_golden_workloads_come_back_as_they_were() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let root = root().join("tests/golden");
     let (mut injected, mut kept) = (0, Vec::new());
     for case in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
         let name = case.file_name().unwrap().to_string_lossy().into_owned();
@@ -849,7 +850,7 @@ fn the_golden_workloads_come_back_as_they_were() {
 
 /// Runs `command` as a shell does, in `docs/examples`. `$?` is the exit code of the previous command.
 fn type_in(command: &str, code: &mut i32) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
+    let root = root().join("docs/examples");
     let binaries = Path::new(env!("CARGO_BIN_EXE_scpol")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
     let script = format!("(exit {code}); {command}");
@@ -870,7 +871,7 @@ fn the_examples_of_the_pages_print_what_the_pages_say() {
         ("docs/how-to/windows-nodes.md", 1),
     ];
     for (page, least) in pages {
-        check_examples(&Path::new(env!("CARGO_MANIFEST_DIR")).join(page), least);
+        check_examples(&root().join(page), least);
     }
 }
 

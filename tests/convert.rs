@@ -4,15 +4,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use crate::tools::root;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn scpol(folder: &Path, arguments: &[&str], stdin: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));

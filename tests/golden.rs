@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use crate::tools::root;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ fn scpol_test(arguments: &[&Path]) -> Output {
 }
 
 fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+    root().join("tests/golden")
 }
 
 #[test]
@@ -24,23 +25,11 @@ fn every_case_gives_what_is_expected() {
     let report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     let cases = report["cases"].as_array().unwrap();
-    let failed: Vec<String> = cases
-        .iter()
-        .filter(|case| case["ok"] != true)
-        .map(|case| {
-            format!(
-                "{}\n{}",
-                case["case"],
-                case["faults"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|fault| fault.as_str().unwrap())
-                    .collect::<Vec<_>>()
-                    .join("\n")
-            )
-        })
-        .collect();
+    let failed = cases.iter().filter(|case| case["ok"] != true).map(|case| {
+        let faults = case["faults"].as_array().unwrap().iter().map(|fault| fault.as_str().unwrap());
+        format!("{}\n{}", case["case"], faults.collect::<Vec<_>>().join("\n"))
+    });
+    let failed: Vec<String> = failed.collect();
     assert!(failed.is_empty(), "{} of {} cases fail\n\n{}", failed.len(), cases.len(), failed.join("\n\n"));
     assert!(output.status.success());
     assert!(cases.len() >= 200, "{} cases", cases.len());

@@ -382,16 +382,15 @@ fn no_hostile_object_panics_or_concerns_another() {
 
 #[test]
 fn no_hostile_manifest_ends_a_command() {
-    let folder = std::env::temp_dir().join(format!("scpol-hostile-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec("envoy:0") });
-    let policies = folder.join("policy.json");
+    let policies = folder.path().join("policy.json");
     std::fs::write(&policies, policy.to_string()).unwrap();
     let scene = Scene::new();
     for seed in 0..25 {
         let mut hostile = generator::written(seed, &scene.victim());
         hostile.body["metadata"]["namespace"] = "hostile".into();
-        let file = folder.join(format!("{seed}.json"));
+        let file = folder.path().join(format!("{seed}.json"));
         std::fs::write(&file, hostile.body.to_string()).unwrap();
         for command in ["explain", "inject", "uninject"] {
             let mut command_line = Command::new(env!("CARGO_BIN_EXE_scpol"));
@@ -405,7 +404,6 @@ fn no_hostile_manifest_ends_a_command() {
             assert!(matches!(code, Some(0..=2)) && !said.contains("panicked"), "{command} {seed}: {code:?}: {said}");
         }
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A revision counts only if this version computes the hash that is in its name. If this test fails, every stored revision of

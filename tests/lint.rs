@@ -4,16 +4,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use crate::tools::root;
 use serde_json::Value;
 use sidecar_policy::api::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// The JSON output of the command, and its exit code.
 fn lint(arguments: &[&str]) -> (Value, i32) {
