@@ -69,8 +69,7 @@ async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecar
     let targets = json!([{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }]);
     world.enforce("envoy", json!({ "targets": targets, "template": envoy() })).await?;
     let pod = |name: &str, restart: &str| {
-        let mut pod = pod_template(name);
-        (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
+        let mut pod = pod(name);
         pod["spec"]["restartPolicy"] = json!(restart);
         pod
     };

@@ -9,12 +9,6 @@ crate::tests![
     servers_give_pods_the_quality_of_service_that_explain_tells,
 ];
 
-fn pod(name: &str) -> Value {
-    let mut pod = pod_template(name);
-    (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
-    pod
-}
-
 /// Creates a ServiceAccount and its token, because there is no controller-manager.
 async fn service_account(world: &World, name: &str) -> Result<()> {
     let token = format!("{name}-token");

@@ -1,8 +1,8 @@
 //! Renewal of certificates during creates.
 
 use crate::support::{LIMIT, within};
-use crate::webhook_scene::{OPERATOR, POLL, Scene, kinds, pod, simple, site};
-use crate::world::{PODS, containers};
+use crate::webhook_scene::{OPERATOR, POLL, Scene, kinds, simple, site};
+use crate::world::{PODS, containers, pod};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use crate::rotation::{Rotation, failed_open};
-use crate::webhook_scene::{Scene, pod, simple, site};
+use crate::webhook_scene::{Scene, simple, site};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt, StreamBody};

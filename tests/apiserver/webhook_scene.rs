@@ -1,7 +1,7 @@
 //! A webhook of the library in this process, with rendered registrations by URL.
 
 use crate::support::{LIMIT, timing, within};
-use crate::world::{World, pod_template, request};
+use crate::world::{World, request};
 use anyhow::{Context, Result, bail};
 use controlplane::{ControlPlane, Version};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -237,13 +237,6 @@ pub(crate) fn simple(name: &str, more: &Value) -> Result<Policy> {
         spec[field] = value.clone();
     }
     policy(&json!({ "metadata": { "name": name }, "spec": spec }))
-}
-
-pub(crate) fn pod(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": name } },
-        "spec": pod_template(name)["spec"],
-    })
 }
 
 pub(crate) fn kinds() -> [&'static Arc<Kind>; 2] {

@@ -366,6 +366,13 @@ pub fn pod_template(name: &str) -> Value {
     json!({ "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "app", "image": "nginx:1.8.1" }] } })
 }
 
+/// The smallest pod.
+pub fn pod(name: &str) -> Value {
+    let mut pod = pod_template(name);
+    (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
+    pod
+}
+
 /// An authority and its certificate for `names`, which ends in `year`: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
 pub fn certificate(names: &[&str], year: i32) -> Result<[String; 4]> {
     let ca_key = KeyPair::generate()?;

@@ -16,9 +16,8 @@ crate::tests![
 const LONG: usize = 200_000;
 
 fn pod(name: &str, annotations: &Value) -> Value {
-    let mut pod = pod_template(name);
-    (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
-    (pod["metadata"]["name"], pod["metadata"]["annotations"]) = (json!(name), annotations.clone());
+    let mut pod = crate::world::pod(name);
+    pod["metadata"]["annotations"] = annotations.clone();
     pod
 }
 

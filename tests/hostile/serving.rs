@@ -1,7 +1,6 @@
 //! Clients without credentials that hold or flood the operator's ports.
 
 use crate::prelude::*;
-use crate::webhook_scene::pod;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use controlplane::{Builder, free_port};

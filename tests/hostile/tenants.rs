@@ -17,11 +17,6 @@ crate::tests![
 
 const DEPLOYMENTS_IN_SHOP: &str = "/apis/apps/v1/namespaces/shop/deployments";
 
-async fn namespace(world: &World, name: &str) -> Result<()> {
-    request(&world.admin, "POST", "/api/v1/namespaces", &json!({ "metadata": { "name": name } })).await?;
-    Ok(())
-}
-
 /// The containers of a Deployment, each with its image.
 fn images(object: &Value) -> Vec<String> {
     let containers = object["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
@@ -38,7 +33,7 @@ async fn a_policy_of_a_higher_priority_is_injected_whatever_others_add_by_its_na
     {
         for engine in engines {
             let world = World::with(ControlPlane::builder(version)).await?;
-            namespace(&world, "shop").await?;
+            world.namespace("shop", &json!({})).await?;
             let _operator = Operator::ready(&world.cluster, &[]).await?;
             let of = |image: &str| json!({ "containers": [{ "name": "audit", "image": image }] });
             let platform = json!({ "engine": engine, "priority": 100, "optOut": "Denied", "template": of("audit:1") });
@@ -61,7 +56,7 @@ async fn a_policy_of_a_higher_priority_is_injected_whatever_others_add_by_its_na
 async fn a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone() -> Result<()> {
     let scene = Scene::new(Version::NEWEST, Site::new(OPERATOR, [], [])).await?;
     for name in ["shop", "pay"] {
-        namespace(&scene.world, name).await?;
+        scene.world.namespace(name, &json!({})).await?;
     }
     let policy = |name: &str, more: Value| -> Result<Policy> {
         let mut spec =
@@ -77,13 +72,6 @@ async fn a_policy_with_fail_refuses_creates_in_its_own_namespaces_alone() -> Res
     scene
         .register(vec![platform, policy("tenant", json!({ "failurePolicy": "Fail", "namespaces": ["shop"] }))?])
         .await?;
-    let pod = |name: &str| {
-        let mut pod = pod_template(name);
-        pod["apiVersion"] = json!("v1");
-        pod["kind"] = json!("Pod");
-        pod["metadata"]["name"] = json!(name);
-        pod
-    };
     let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/pods");
     // While the webhook answers, each policy judges in both namespaces as it says.
     for namespace in ["shop", "pay"] {
@@ -169,7 +157,7 @@ async fn policies_of_a_tenant_move_none_of_a_higher_priority() -> Result<()> {
     };
     for version in [Version::V1_36, Version::NEWEST] {
         let world = World::with(ControlPlane::builder(version)).await?;
-        namespace(&world, "shop").await?;
+        world.namespace("shop", &json!({})).await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
         // The policies of the platform come later, and take the resource to their engine.
         world.enforce("tenant", tenant("Webhook")).await?;

@@ -18,8 +18,7 @@ crate::tests![
 
 /// A pod with an additional field of its spec.
 fn pod(name: &str, field: &str, value: &Value) -> Value {
-    let mut pod = pod_template(name);
-    (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
+    let mut pod = crate::world::pod(name);
     pod["spec"][field] = value.clone();
     pod
 }
