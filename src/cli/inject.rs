@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
-use super::output::remark;
+use super::output::{remark, unified_diff};
 use crate::api::code::Code;
 use crate::api::pod_schema::Fault;
 use crate::decision::{Decision, Left, Outcome, rehearsal};
@@ -14,7 +14,6 @@ use crate::workload::Workload;
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
-use similar::TextDiff;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -199,6 +198,5 @@ fn difference(before: &Value, after: &Value, name: &str, layout: &Layout) -> Str
         let text = manifest::emit(value, layout);
         if text.ends_with('\n') { text } else { text + "\n" }
     });
-    let (before, after) = (name.to_owned(), format!("{name} (injected)"));
-    TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).header(&before, &after).to_string()
+    unified_diff([&old, &new], [name.to_owned(), format!("{name} (injected)")], 3)
 }

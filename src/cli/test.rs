@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Reading, plan};
-use super::output::{self, Cases, Output, Printing, Text, counted, remark};
+use super::output::{self, Cases, Output, Printing, Text, counted, remark, unified_diff};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
@@ -17,7 +17,6 @@ use clap::Args;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use similar::TextDiff;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -310,7 +309,7 @@ fn difference(expected: Option<&Value>, found: Option<&Value>) -> String {
     let text =
         |value: Option<&Value>| value.map_or("not injected\n".to_owned(), |value| manifest::emit(value, &Layout::YAML));
     let (expected, found) = (text(expected), text(found));
-    TextDiff::from_lines(&expected, &found).unified_diff().context_radius(2).header("expected", "found").to_string()
+    unified_diff([&expected, &found], ["expected".to_owned(), "found".to_owned()], 2)
 }
 
 fn settings(path: &Path) -> Result<Settings> {

@@ -2,7 +2,7 @@
 
 use super::DiffOptions;
 use crate::cli::files::{Subject, title};
-use crate::cli::output::Text;
+use crate::cli::output::{Text, unified_diff};
 use crate::decision::Decision;
 use crate::inject;
 use crate::manifest::{self, Layout};
@@ -11,7 +11,6 @@ use crate::workload::{Kind, Workload};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
-use similar::TextDiff;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -281,13 +280,12 @@ fn changed(subject: &Subject, versions: &Versions, site: &Site) -> Option<Change
         name: workload.name().to_owned(),
         source: subject.source.clone(),
         changes,
-        diff: if is_created { unified(&title, &old.body, &new.body) } else { String::new() },
+        diff: if is_created { difference(&title, &old.body, &new.body) } else { String::new() },
         title,
     })
 }
 
-fn unified(title: &str, old: &Value, new: &Value) -> String {
+fn difference(title: &str, old: &Value, new: &Value) -> String {
     let [old, new] = [old, new].map(|value| manifest::emit(value, &Layout::YAML));
-    let (before, after) = (format!("{title}, old policies"), format!("{title}, new policies"));
-    TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).header(&before, &after).to_string()
+    unified_diff([&old, &new], [format!("{title}, old policies"), format!("{title}, new policies")], 3)
 }

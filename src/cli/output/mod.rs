@@ -12,6 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use quick_junit::TestSuite;
 use serde_json::Value;
+use similar::TextDiff;
 use std::fmt::Display;
 use std::io::Write;
 use std::marker::PhantomData;
@@ -147,6 +148,12 @@ pub(super) fn age(seconds: i64) -> String {
         7200..172_800 => format!("{}h", seconds / 3600),
         _ => format!("{}d", seconds / 86_400),
     }
+}
+
+/// What changes `before` into `after`, as a unified diff with `context` lines around each change; empty if nothing does.
+pub(super) fn unified_diff([before, after]: [&str; 2], names: [String; 2], context: usize) -> String {
+    let [from, to] = names;
+    TextDiff::from_lines(before, after).unified_diff().context_radius(context).header(&from, &to).to_string()
 }
 
 /// The name of an object in output: `deployments.apps shop/web`.

@@ -1,8 +1,10 @@
 //! The templates of `-o jsonpath=`, as kubectl has them: text with paths in braces. The paths are those of RFC 9535, which
 //! has everything that kubectl's paths have. kubectl writes field names otherwise, so names are rewritten.
 
+use jsonpath_rust::parser::model::JpQuery;
+use jsonpath_rust::parser::parse_json_path;
+use jsonpath_rust::query::{QueryRef, js_path_process};
 use serde_json::Value;
-use serde_json_path::JsonPath;
 use std::fmt::Write;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,7 +13,7 @@ pub(in crate::cli) struct Template(Vec<Part>);
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     Text(String),
-    Path(JsonPath),
+    Path(JpQuery),
 }
 
 impl Template {
@@ -42,7 +44,8 @@ impl Template {
             match part {
                 Part::Text(literal) => text.push_str(literal),
                 Part::Path(path) => {
-                    for (index, value) in path.query(document).iter().enumerate() {
+                    let found = js_path_process(path, document).unwrap_or_default();
+                    for (index, value) in found.into_iter().map(QueryRef::val).enumerate() {
                         let space = if index == 0 { "" } else { " " };
                         let _ = match value {
                             Value::String(value) => write!(text, "{space}{value}"),
@@ -65,7 +68,7 @@ fn part(inner: &str) -> Result<Part, String> {
         }
         _ => {
             let path = standard(inner)?;
-            JsonPath::parse(&path).map(Part::Path).map_err(|error| format!("`{{{inner}}}` is no path: {error}"))
+            parse_json_path(&path).map(Part::Path).map_err(|error| format!("`{{{inner}}}` is no path: {error}"))
         }
     }
 }
