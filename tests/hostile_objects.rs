@@ -17,12 +17,13 @@ use sidecar_policy::policy::extent::{Extent, Place};
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::refit;
 use sidecar_policy::review::{Call, Caller, Review};
+use sidecar_policy::rollout::member::{Member, takes_part};
 use sidecar_policy::rollout::pace::{Answer, Done, Left, Look, Memory, Pace};
 use sidecar_policy::rollout::{Facts, Members, Owners, Published, Record, Stored, stored as revisions};
 use sidecar_policy::workload::{Kind, ObjectRef, Workload};
 use sidecar_policy::workloads::behind::Around;
 use sidecar_policy::workloads::census::{self, Census, Counts, Tally};
-use sidecar_policy::workloads::fleet::{self, Basis, Fleet};
+use sidecar_policy::workloads::fleet::{Basis, Fleet};
 use sidecar_policy::workloads::starts;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -169,8 +170,8 @@ impl<'a> Leader<'a> {
             let own = policy.at(workload);
             around.behind(own, true, &fate, workload);
             decision::rehearsal(own, workload, site);
-            let member = fleet::member(workload, object, policy, site);
-            let is_matched = fate.iter().any(|(name, _)| **name == *policy.name) && fleet::takes_part(workload);
+            let member = Member::of(workload, object.age(), policy, site);
+            let is_matched = fate.iter().any(|(name, _)| **name == *policy.name) && takes_part(workload);
             self.fleet.see(&policy.name, &object_ref, is_matched.then_some(member));
         }
         starts::stuck(policies, workload);

@@ -126,6 +126,11 @@ impl Object {
         self.created
     }
 
+    /// The version and the creation time.
+    pub fn age(&self) -> (u64, Option<Timestamp>) {
+        (self.version(), self.created())
+    }
+
     /// Whether the server shows the object to every client: it has no `metadata.initializers`.
     pub fn is_initialized(&self) -> bool {
         self.initializers.is_none()

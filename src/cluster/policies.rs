@@ -382,8 +382,9 @@ impl WatchedPolicies {
             None if self.revisions.is_complete() => Knowledge::Read,
             None => Knowledge::Unread,
         };
-        let owner = |policy: &str| self.stored.known().get(policy).map(|policy| policy.stored.uid.as_str());
-        Revisions::of(knowledge, self.revisions.known().values().flatten(), owner)
+        let owner = |revision: &Stored| self.stored.known().get(&revision.policy);
+        let is_owned = |revision: &Stored| owner(revision).is_some_and(|policy| revision.is_of(&policy.stored.uid));
+        Revisions::of(knowledge, self.revisions.known().values().flatten().cloned(), is_owned)
     }
 
     /// Publishes a snapshot. A policy of which revisions decide stays as it was published until they are known, and the first

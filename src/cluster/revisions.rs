@@ -38,20 +38,18 @@ pub struct Revisions {
 }
 
 impl Revisions {
-    /// Those among `revisions` whose owner is the policy that has the name now: `owner` has its UID.
-    pub fn of<'a, 'b>(
+    /// The `revisions`. Those for which `is_owned` is false are foreign: their owner is not the policy that has the name now.
+    pub fn of(
         knowledge: Knowledge,
-        revisions: impl Iterator<Item = &'a Result<Stored, Foreign>>,
-        owner: impl Fn(&str) -> Option<&'b str>,
+        revisions: impl Iterator<Item = Result<Stored, Foreign>>,
+        is_owned: impl Fn(&Stored) -> bool,
     ) -> Self {
         let (mut by_policy, mut foreign) = (BTreeMap::<String, Vec<Stored>>::new(), Vec::new());
         for revision in revisions {
             match revision {
-                Ok(stored) if owner(&stored.policy).is_some_and(|uid| stored.is_of(uid)) => {
-                    by_policy.entry(stored.policy.clone()).or_default().push(stored.clone());
-                }
-                Ok(stored) => foreign.push(stored.clone().into_foreign()),
-                Err(unknown) => foreign.push(unknown.clone()),
+                Ok(stored) if is_owned(&stored) => by_policy.entry(stored.policy.clone()).or_default().push(stored),
+                Ok(stored) => foreign.push(stored.into_foreign()),
+                Err(unknown) => foreign.push(unknown),
             }
         }
         for revisions in by_policy.values_mut() {

@@ -27,7 +27,7 @@ use crate::cluster::policies::StoredPolicy;
 use crate::decision;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy};
-use crate::rollout::Member;
+use crate::rollout::member::{self, Member, takes_part};
 use crate::rollout::stored::rolls;
 use crate::survival::{self, lock};
 use crate::workload::{Kind, ObjectRef, Workload};
@@ -139,6 +139,18 @@ impl Workloads {
         done
     }
 
+    /// Forgets a deleted object of `kind`, which is called `kind_name` in manifests.
+    fn gone(&self, kind: &Arc<Kind>, kind_name: &str, object: &Object) {
+        let object_ref = ObjectRef::new(kind, object.place());
+        if let Some(waiting) = self.waiting() {
+            waiting.deleted(&object_ref);
+        }
+        self.census(|census| census.remove(kind, object));
+        self.starts(|starts| starts.gone(&object_ref));
+        self.fleet(|fleet| fleet.gone(&object_ref));
+        self.ledger(|ledger| ledger.deleted(kind_name, object.namespace(), object.name()));
+    }
+
     /// Forgets all workloads of a kind that is not watched any more.
     pub fn forget(&self, kind: &Arc<Kind>) {
         self.census(|census| census.forget(kind));
@@ -242,7 +254,7 @@ impl Workloads {
             let known = census.count(kind, object, fate.clone());
             if known != Before::Newer && !members.is_empty() {
                 let object = ObjectRef::new(kind, object.place());
-                let controller = fleet::controller(&workload).filter(|_| kind.is_pod() && fleet::takes_part(&workload));
+                let controller = member::controller(&workload).filter(|_| kind.is_pod() && takes_part(&workload));
                 self.fleet(|fleet| {
                     for (policy, member) in members {
                         let is_beside = member.is_none() && covers(&policies, policy, workload.namespace());
@@ -283,9 +295,9 @@ impl Workloads {
         let member = |policy: &'a Arc<Policy>| {
             let is_matched = fate.iter().any(|(name, tally)| **name == *policy.name && *tally != Tally::Unknown);
             // A panic costs only this workload, and only for this policy.
-            let read = || fleet::member(workload, object, policy, &self.operator.site());
+            let read = || Member::of(workload, object.age(), policy, &self.operator.site());
             let read = || survival::attempt(&self.operator.metrics, "looking at a member of a rollout", read);
-            (policy.name.as_str(), (is_matched && fleet::takes_part(workload)).then(read).flatten())
+            (policy.name.as_str(), (is_matched && takes_part(workload)).then(read).flatten())
         };
         rolling.map(member).collect()
     }

@@ -56,7 +56,8 @@ pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
         let hash = marker.as_ref().map(|marker| &marker.hash).filter(|hash| hash.len() <= HASH).cloned();
         let hash = hash.unwrap_or_default();
         let added = marker.map(|marker| marker.added).unwrap_or_default();
-        let is_ours = |name: &str| added.iter().any(|pointer| container(pointer).is_some_and(|own| own == name));
+        let is_ours =
+            |name: &str| added.iter().any(|pointer| marker::container(pointer).is_some_and(|own| own == name));
         let own = waiting.iter().filter(|(name, _)| is_ours(name));
         let stuck = own.map(|(name, reason)| Stuck {
             policy: Arc::from(policy.name.as_str()),
@@ -68,14 +69,6 @@ pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
         stuck.collect::<Vec<_>>()
     };
     policies.iter().flat_map(of_policy).collect()
-}
-
-/// The name of the container at `pointer` of a marker.
-pub fn container(pointer: &str) -> Option<String> {
-    let mut steps = pointer.rsplit('/');
-    let (name, list, parent) = (steps.next()?, steps.next()?, steps.next()?);
-    let is_container = parent == "spec" && matches!(list, "containers" | "initContainers");
-    is_container.then(|| name.replace("~1", "/").replace("~0", "~"))
 }
 
 /// `name`, if the template has such a container. The marker is not proof, and names are labels of a metric.

@@ -93,13 +93,7 @@ impl Watch<'_> {
             Event::InitDone => self.end(),
             Event::Apply(object) => drop(workloads.observe(kind, object, News::Fresh)),
             Event::Delete(object) => {
-                if let Some(waiting) = workloads.waiting() {
-                    waiting.deleted(&ObjectRef::new(kind, object.place()));
-                }
-                workloads.census(|census| census.remove(kind, &object));
-                workloads.starts(|starts| starts.gone(&ObjectRef::new(kind, object.place())));
-                workloads.fleet(|fleet| fleet.gone(&ObjectRef::new(kind, object.place())));
-                workloads.ledger(|ledger| ledger.deleted(&resource.kind, object.namespace(), object.name()));
+                workloads.gone(kind, &resource.kind, &object);
             }
         }
     }

@@ -1,8 +1,7 @@
 //! The stored revisions of one policy.
 
-use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cli::live;
-use crate::cluster::revisions;
+use crate::cluster::revisions::{self, Knowledge};
 use crate::content::{Content, Revision};
 use crate::rollout::{Foreign, Stored, stored};
 use anyhow::{Context, Result, bail};
@@ -22,20 +21,16 @@ impl Revisions {
     /// If they cannot be listed, with the missing verb.
     pub(super) async fn read(client: &Client, namespace: &str, policy: &str, uid: Option<&str>) -> Result<Self> {
         let api = live::api(client, &revisions::resource(), Some(namespace));
-        let own = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER},{POLICY_LABEL}={policy}"));
+        let own = ListParams::default().labels(&format!("{}={policy}", revisions::selector()));
         let listed = live::list(&api, own).await;
         let listed = listed.with_context(|| format!("cannot list controllerrevisions in namespace `{namespace}`"))?;
-        let (mut own, mut foreign) = (Vec::new(), Vec::new());
-        for parsed in listed.iter().filter_map(|object| Stored::parse(&object.value())) {
-            match parsed {
-                Ok(stored) if uid.is_none_or(|uid| stored.is_of(uid)) => own.push(stored),
-                Ok(stored) => foreign.push(stored.into_foreign()),
-                Err(unknown) => foreign.push(unknown),
-            }
-        }
-        Ok(Self(Self::of(own).0, foreign))
+        let parsed = listed.iter().filter_map(|object| Stored::parse(&object.value()));
+        let is_owned = |stored: &Stored| uid.is_none_or(|uid| stored.is_of(uid));
+        let all = revisions::Revisions::of(Knowledge::Read, parsed, is_owned);
+        Ok(Self(all.of_policy(policy).to_vec(), all.foreign().to_vec()))
     }
 
+    #[cfg(test)]
     pub(super) fn of(stored: impl IntoIterator<Item = Stored>) -> Self {
         let mut all: Vec<Stored> = stored.into_iter().collect();
         all.sort_by_key(|stored| stored.revision.number);
@@ -113,6 +108,7 @@ impl Contents {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::api::POLICY_LABEL;
     use crate::rollout::Record;
     use serde_json::{Value, json};
 

@@ -171,6 +171,14 @@ pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet
         .collect()
 }
 
+/// The name of the container at `pointer` of a marker.
+pub fn container(pointer: &str) -> Option<String> {
+    let mut steps = pointer.rsplit('/');
+    let (name, list, parent) = (steps.next()?, steps.next()?, steps.next()?);
+    let is_container = parent == "spec" && matches!(list, "containers" | "initContainers");
+    is_container.then(|| name.replace("~1", "/").replace("~0", "~"))
+}
+
 /// The words for the addition at `pointer`, which begins at the pod; none for created lists and maps.
 pub fn told(pointer: &str) -> Option<String> {
     let tokens: Vec<String> =

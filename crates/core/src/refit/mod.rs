@@ -24,7 +24,7 @@ mod pod;
 mod replacement;
 
 pub use action::{Asked, NextAction, RESTARTED, Way, begun, expected, next_action};
-pub use pod::{MAKERS, PodChange, pod_update};
+pub use pod::{MAKERS, PodChange, maker, pod_update};
 pub use replacement::replacement;
 
 use crate::api::ROLLOUT_KEY;

@@ -97,6 +97,15 @@ pub const MAKERS: [(&str, &str, &str); 4] = [
     ("", "ReplicationController", "replicationcontrollers"),
 ];
 
+/// The controller of `pod`, if it makes pods again. Other projects have kinds of the same names.
+pub fn maker(pod: &Workload) -> Option<&Value> {
+    let owner = pod.controller()?;
+    let version = owner["apiVersion"].as_str();
+    let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
+    let is_maker = |maker: &(&str, &str, &str)| owner["kind"] == maker.1 && group.is_none_or(|group| group == maker.0);
+    MAKERS.iter().any(is_maker).then_some(owner)
+}
+
 /// Whether the pod may be touched.
 pub(super) fn check(pod: &Workload) -> Result<(), Left> {
     check_opt_out(pod)?;
@@ -104,14 +113,8 @@ pub(super) fn check(pod: &Workload) -> Result<(), Left> {
     if pod.ends() || owner.is_some_and(|owner| owner["kind"] == "Job") {
         return Err(Left::new(Cause::EndsByItself, "the pod ends by itself"));
     }
-    // Other projects have kinds of the same names.
-    let is_maker = |owner: &Value| {
-        let version = owner["apiVersion"].as_str();
-        let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
-        MAKERS.iter().any(|maker| owner["kind"] == maker.1 && group.is_none_or(|group| group == maker.0))
-    };
     match owner {
-        Some(owner) if is_maker(owner) => Ok(()),
+        Some(_) if maker(pod).is_some() => Ok(()),
         // A mirror pod belongs to its Node.
         Some(owner) if owner["kind"] != "Node" => {
             let [kind, version] = ["kind", "apiVersion"].map(|field| owner[field].as_str().unwrap_or_default());

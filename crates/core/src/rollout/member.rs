@@ -1,8 +1,10 @@
 //! What a rollout knows of the cluster: the workloads that its policy matches, and the controllers that make pods again.
 
+use super::health;
 use crate::policy::extent::Place;
-use crate::refit::Carries;
-use crate::workload::ObjectRef;
+use crate::policy::{Policy, Site};
+use crate::refit::{self, Carries};
+use crate::workload::{ObjectRef, Workload};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,7 +32,45 @@ pub struct Member {
     pub place: Place,
 }
 
+/// Whether a rollout may concern `workload`. Jobs and their pods end by themselves: they are neither touched nor waited for. What is being
+/// deleted is as good as gone: its controller lacks it.
+pub fn takes_part(workload: &Workload) -> bool {
+    let is_deleted = !workload.body["metadata"]["deletionTimestamp"].is_null();
+    let is_over = is_deleted || matches!(workload.body["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    !workload.kind.is_job() && !(workload.kind.is_pod() && (is_over || workload.ends()))
+}
+
+/// The version and the creation time of a stored object.
+pub type Age = (u64, Option<Timestamp>);
+
 impl Member {
+    /// The stored `workload` as a member for `policy`, which matches it.
+    pub fn of(workload: &Workload, age: Age, policy: &Arc<Policy>, site: &Site) -> Self {
+        let own = policy.at(workload);
+        let carries = refit::carries(workload, own, site);
+        let member = Self::compared(workload, age, &policy.name, own.shared_revision(), carries);
+        Self { place: Place::of(workload, policy), ..member }
+    }
+
+    /// The stored `workload` as a member for `policy`, for which steps do not count. It `carries` that, compared with the `revision` of
+    /// that hash.
+    pub fn compared(workload: &Workload, age: Age, policy: &str, revision: Arc<str>, carries: Carries) -> Self {
+        let (is_pod, (version, created)) = (workload.kind.is_pod(), age);
+        let names = if is_pod { health::containers(workload, policy) } else { Vec::new() };
+        Self {
+            begun: refit::begun(workload),
+            uid: Arc::from(workload.uid()),
+            version,
+            revision,
+            carries,
+            health: if is_pod { health::of_pod(workload, &names) } else { health::of(workload) },
+            created,
+            owner: if is_pod { controller(workload) } else { None },
+            restarts: health::restarts(workload, &names),
+            place: Place::default(),
+        }
+    }
+
     /// Whether nothing is left to do: it carries the revision, and began after the last restart of the policy, `restarted`.
     pub fn is_done(&self, restarted: Option<Timestamp>) -> bool {
         let is_begun = restarted.is_none_or(|restarted| self.begun.is_some_and(|begun| begun >= restarted));
@@ -89,3 +129,32 @@ impl fmt::Display for Owner {
 
 /// The owners by UID.
 pub type Owners = BTreeMap<Arc<str>, Owner>;
+
+/// The UID of the controller of `pod`, if it is of a kind that makes pods again.
+pub fn controller(pod: &Workload) -> Option<Arc<str>> {
+    refit::maker(pod)?["uid"].as_str().map(Arc::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Kind;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_controller_that_makes_pods_again_is_the_owner_of_a_pod() {
+        for (version, kind, is_controller, is_owner) in [
+            ("apps/v1", "ReplicaSet", true, true),
+            ("v1", "ReplicationController", true, true),
+            ("apps/v1", "ReplicaSet", false, false),
+            ("other.io/v1", "StatefulSet", true, false),
+            ("batch/v1", "Job", true, false),
+            ("v1", "Node", true, false),
+        ] {
+            let owner = json!({ "apiVersion": version, "kind": kind, "uid": "u", "controller": is_controller });
+            let pod =
+                Workload::new(Kind::find("", "pods").unwrap(), json!({ "metadata": { "ownerReferences": [owner] } }));
+            assert_eq!(controller(&pod).is_some(), is_owner, "{version} {kind}");
+        }
+    }
+}

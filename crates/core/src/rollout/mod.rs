@@ -36,6 +36,7 @@
 //! | [`removal`] | the same machine for a command that takes the content of a policy out of running pods |
 //! | [`limit`] | the limit of evictions in a minute |
 //! | [`member`] | workloads and the controllers of pods, as far as rollouts need them |
+//! | `health` | whether a stored workload serves its users |
 //! | `words` | the sentences about a rollout |
 //!
 //! Words: a *member* is a workload that the policy matches. An *owner* is the controller of a pod. A write is *announced* in the
@@ -43,6 +44,7 @@
 //! unavailable before its update.
 
 pub mod facts;
+mod health;
 pub mod limit;
 pub mod machine;
 pub mod member;

@@ -10,7 +10,6 @@ use crate::refit::{self, Carries, MAKERS};
 use crate::roller::owners;
 use crate::rollout::{Member, Members, Owner, Owners};
 use crate::workload::{Kind, ObjectRef, Workload};
-use crate::workloads::fleet;
 use anyhow::{Context, Result};
 use kube::api::ListParams;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -239,7 +238,7 @@ impl<'a> Reader<'a> {
             None if is_marked => Carries::Unreadable,
             None => Carries::This,
         };
-        let member = fleet::seen(&pod, object, self.policy, self.revision.clone(), carries);
+        let member = Member::compared(&pod, object.age(), self.policy, self.revision.clone(), carries);
         let maker = member.owner.as_ref().and_then(|owner| makers.get(owner));
         let stand = is_marked.then(|| stand(&pod, self.policy, maker));
         let is_needed = is_marked || member.owner.is_some();
