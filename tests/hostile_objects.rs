@@ -15,7 +15,7 @@ use sidecar_policy::decision::{self, Decision};
 use sidecar_policy::inject::{self, marker};
 use sidecar_policy::policy::extent::{Extent, Place};
 use sidecar_policy::policy::{Policies, Policy, Site};
-use sidecar_policy::refit;
+use sidecar_policy::refit::{self, Asked, Goal};
 use sidecar_policy::review::{Call, Caller, Review};
 use sidecar_policy::rollout::member::{Member, takes_part};
 use sidecar_policy::rollout::pace::{Answer, Done, Left, Look, Memory, Pace};
@@ -301,15 +301,22 @@ fn update(scene: &Scene, workload: &Workload, site: &Site) {
     let is_stored = ["uid", "resourceVersion"].iter().all(|field| workload.body["metadata"][field].is_string());
     let apply = |patch: &json_patch::Patch| is_stored.then(|| workload.patched(patch));
     let change = if workload.kind.is_pod() {
-        match refit::pod_update(workload, [&scene.earlier], to, &scene.policies, site, true) {
-            refit::PodChange::InPlace { patch, .. } => Some(patch),
+        match refit::next_action(
+            workload,
+            [&scene.earlier],
+            Goal { to, policies: &scene.policies, site },
+            &Asked { can_resize: true, ..Asked::default() },
+        ) {
+            refit::NextAction::InPlace { patch, .. } => Some(patch),
             _ => None,
         }
     } else {
         if let Ok(removal) = refit::removal(workload, &scene.earlier, &scene.policies) {
             apply(&removal.patch);
         }
-        refit::template_update(workload, [&scene.earlier], to, &scene.policies, site).ok().map(|change| change.patch)
+        refit::template_update(workload, [&scene.earlier], Goal { to, policies: &scene.policies, site })
+            .ok()
+            .map(|change| change.patch)
     };
     if let Some(patch) = change {
         apply(&patch);

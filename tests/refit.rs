@@ -11,7 +11,7 @@ use sidecar_policy::content::{Content, Revision};
 use sidecar_policy::decision::Decision;
 use sidecar_policy::inject::marker;
 use sidecar_policy::policy::{Policies, Policy, Site};
-use sidecar_policy::refit::{self, Asked, Carries, Cause, Change, Left, NextAction, PodChange, Way};
+use sidecar_policy::refit::{self, Asked, Carries, Cause, Change, Goal, NextAction, Unchanged, Way};
 use sidecar_policy::workload::{Kind, Workload};
 use std::fmt;
 use std::sync::Arc;
@@ -58,9 +58,13 @@ impl Scene {
         is_complete.then(|| as_on_server(&workload.with_body(body)))
     }
 
-    fn update(&self, workload: &Workload, policies: &[&Arc<Policy>]) -> Result<Change, Left> {
+    fn update(&self, workload: &Workload, policies: &[&Arc<Policy>]) -> Result<Change, Unchanged> {
         let all = Policies::new(policies.iter().map(|policy| Arc::clone(policy)));
-        refit::template_update(workload, Some(&self.from), &self.policy(&self.to), &all, &self.site)
+        refit::template_update(
+            workload,
+            Some(&self.from),
+            Goal { to: &self.policy(&self.to), policies: &all, site: &self.site },
+        )
     }
 }
 
@@ -267,14 +271,16 @@ proptest! {
         let Some(pod) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
         let expected = scene.created(&scene.original, &[&to]);
         let all = Policies::new([to.clone()]);
-        let judge = |pod: &Workload| refit::pod_update(pod, Some(&scene.from), &to, &all, &scene.site, true);
+        let judge = |pod: &Workload| refit::next_action(pod, Some(&scene.from), Goal { to: &to, policies: &all, site: &scene.site }, &Asked { can_resize: true, ..Asked::default() });
         let (patch, resize) = match judge(&pod) {
-            PodChange::InPlace { patch, resize } => (patch, resize),
-            PodChange::Recreate(_) => return Ok(()),
-            PodChange::Leave(left) => {
+            NextAction::InPlace { patch, resize } => (patch, resize),
+            NextAction::UpToDate => (json_patch::Patch::default(), None),
+            NextAction::Evict { .. } => return Ok(()),
+            NextAction::Leave(left) => {
                 prop_assert!(matches!(left.cause, Cause::NotInjected(_)) && expected.is_none(), "{:?}", left);
                 return Ok(());
             }
+            action => panic!("{action:?}"),
         };
         let is_allowed = |path: &String| {
             let below = path.strip_prefix("/spec/").map(|path| path.split('/').collect::<Vec<_>>());
@@ -284,10 +290,11 @@ proptest! {
         prop_assert!(changed_paths(&patch).iter().all(is_allowed), "{:?}", patch);
         let resized = pod.with_body(resize.as_ref().map_or_else(|| pod.body.clone(), |resize| merged(&pod.body, resize)));
         // The next leader, if this one ends between the two.
-        prop_assert_eq!(judge(&resized), PodChange::InPlace { patch: patch.clone(), resize: None });
+        let rest = NextAction::InPlace { patch: patch.clone(), resize: None };
+        prop_assert_eq!(judge(&resized), if patch.is_empty() { NextAction::UpToDate } else { rest });
         let after = resized.with_body(resized.patched(&patch));
         prop_assert_eq!(refit::carries(&after, &to, &scene.site), Carries::This);
-        prop_assert_eq!(judge(&after), PodChange::InPlace { patch: json_patch::Patch::default(), resize: None });
+        prop_assert_eq!(judge(&after), NextAction::UpToDate);
         let Some(expected) = expected else {
             // A container of the user's that is that of the template is in no list of ours. So a change of the form in which it is to
             // be there moves nothing, though a create would be in conflict.
@@ -303,7 +310,7 @@ proptest! {
         let Some(pod) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
         let (all, asked) = (Policies::new([to.clone()]), Asked { can_resize, ..Asked::default() });
         let way = refit::expected(&pod.kind, Some(&scene.from), &to, &scene.site, &asked);
-        let action = refit::next_action(&pod, Some(&scene.from), &to, &all, &scene.site, &asked);
+        let action = refit::next_action(&pod, Some(&scene.from), Goal { to: &to, policies: &all, site: &scene.site }, &asked);
         prop_assert_ne!(way, Way::Template);
         // A pod of Windows, or one with resources of its own, cannot be resized.
         let spec = &pod.body["spec"];
@@ -329,10 +336,10 @@ proptest! {
         let (policy, site) = (base.with_content(&to.content), Site::new("scpol-system", [], []));
         let all = Policies::new([Arc::new(policy.clone())]);
         let _ = refit::carries(&workload, &policy, &site);
-        let _ = refit::template_update(&workload, Some(&from), &policy, &all, &site);
+        let _ = refit::template_update(&workload, Some(&from), Goal { to: &policy, policies: &all, site: &site });
         let _ = refit::removal(&workload, &from, &all);
-        let _ = refit::pod_update(&workload, Some(&from), &policy, &all, &site, true);
-        let _ = refit::next_action(&workload, Some(&from), &policy, &all, &site, &Asked::default());
+        let _ = refit::next_action(&workload, Some(&from), Goal { to: &policy, policies: &all, site: &site }, &Asked { can_resize: true, ..Asked::default() });
+        let _ = refit::next_action(&workload, Some(&from), Goal { to: &policy, policies: &all, site: &site }, &Asked::default());
         let _ = refit::expected(&workload.kind, Some(&from), &policy, &site, &Asked::default());
     }
 }

@@ -7,7 +7,7 @@ use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
 use crate::decision::{self, Decision, Left};
-use crate::inject::{self, Cause};
+use crate::inject::{self, LeftoverCause};
 use crate::manifest::{self, Layout};
 use crate::policy::{Policies, Site};
 use crate::source::{self, Walk};
@@ -249,7 +249,7 @@ impl Case {
         let mut is_exact = true;
         for policy in &decision.inject {
             if let Some(undone) = inject::undo(&policy.view(&injected.with_body(back.clone())), Some(&policy.name)) {
-                is_exact &= undone.leftovers.iter().all(|leftover| leftover.cause != Cause::Mounted);
+                is_exact &= undone.leftovers.iter().all(|leftover| leftover.cause != LeftoverCause::Mounted);
                 back = undone.body;
             }
             // A marker in the original is also ours, and is not restored.

@@ -13,7 +13,7 @@ use crate::content::Revision;
 use crate::engine::trial::{self, Strictness};
 use crate::operator::Operator;
 use crate::policy::Policy;
-use crate::refit::{self, Asked, NextAction, RESTARTED};
+use crate::refit::{self, Asked, Goal, NextAction, RESTARTED};
 use crate::rollout::pace::{Answer, Done, Left};
 use crate::workload::{ObjectRef, Workload};
 use crate::workloads::census;
@@ -107,7 +107,8 @@ async fn attempt(
     };
     let from = from.iter().map(AsRef::as_ref);
     let at = At { operator, api: &api, resource: &resource, planned, workload: &workload, version: stored.version() };
-    let answer = match refit::next_action(&workload, from, policy, &policies, &site, &asked) {
+    let goal = Goal { to: policy, policies: &policies, site: &site };
+    let answer = match refit::next_action(&workload, from, goal, &asked) {
         NextAction::UpToDate => return not_needed(Some(at.version)),
         NextAction::Leave(left) => Ok(at.left(left.cause.code(), left.message)),
         NextAction::PatchTemplate(patch) => at.patch(patch).await,

@@ -17,7 +17,7 @@ use crate::content::Content;
 use crate::inject::marker;
 use crate::policy::extent::Extent;
 use crate::policy::{Policies, Policy, Site};
-use crate::refit::{self, Asked, Carries, MAKERS, NextAction};
+use crate::refit::{self, Asked, Carries, Goal, MAKERS, NextAction};
 use crate::roller::act::RESIZE;
 use crate::roller::covers;
 use crate::rollout::record::{Commands, Seen};
@@ -174,7 +174,8 @@ impl Deciding<'_> {
             carrier: owner.and_then(|owner| self.carriers.get(owner)).map(String::as_str),
         };
         let from = self.contents.latest_first();
-        let (action, why) = match refit::next_action(workload, from, self.policy, self.policies, self.site, &asked) {
+        let goal = Goal { to: self.policy, policies: self.policies, site: self.site };
+        let (action, why) = match refit::next_action(workload, from, goal, &asked) {
             NextAction::UpToDate => return Some(None),
             NextAction::Leave(left) => {
                 let code = Some(left.cause.code().to_string());

@@ -3,7 +3,7 @@
 use super::Template;
 use super::obstacle::Conflict;
 use super::pod::{Network, Own, Pod};
-use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
+use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, has_volume};
 use super::{equal, unmet, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
@@ -195,9 +195,8 @@ fn missing_volume(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     });
     let mounts = template.spec.volume_mounts.iter().filter_map(|mount| mount.get("name")?.as_str());
     let by_mounts = mounts.map(|name| ("the template".to_owned(), name.to_owned()));
-    let is_own =
-        |name: &str| template.spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name));
-    let (who, name) = by_containers.chain(by_mounts).find(|(_, name)| !is_own(name) && !pod.has_volume(name))?;
+    let is_missing = |name: &str| !has_volume(&template.spec, name) && !pod.has_volume(name);
+    let (who, name) = by_containers.chain(by_mounts).find(|(_, name)| is_missing(name))?;
     let message = format!("{who} mounts volume `{name}`, which neither the template nor the workload has");
     Some(Conflict { code: Code::VolumeMissing, message })
 }

@@ -8,14 +8,12 @@ use super::value::nanos;
 use crate::api::v1alpha1::RawObject;
 use serde_json::Value;
 
-/// A default: the fields or lists that hold the field, the field, and the value as JSON.
-type Row = (&'static [&'static str], &'static str, &'static str);
-
 const CONTAINERS: &[&str] = &["containers", "initContainers"];
 const PROBES: &[&str] = &["livenessProbe", "readinessProbe", "startupProbe"];
 const FILES: &[&str] = &["secret", "configMap", "downwardAPI", "projected"];
 
-const TABLE: [Row; 25] = [
+/// The fields or lists that hold a field, the field, and its default as JSON.
+const TABLE: [(&[&str], &str, &str); 25] = [
     (CONTAINERS, "terminationMessagePath", r#""/dev/termination-log""#),
     (CONTAINERS, "terminationMessagePolicy", r#""File""#),
     (&["ports"], "protocol", r#""TCP""#),

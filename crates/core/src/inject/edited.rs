@@ -1,10 +1,10 @@
 //! Whether what a marker lists is still what a template adds.
 
 use super::Template;
-use super::listed::{Cause, Listed, What, locate};
+use super::listed::{LeftoverCause, Listed, What, locate};
 use super::marker::{self, Marker};
 use super::pod::{Network, Pod};
-use super::tables::{self, INIT_CONTAINERS, LISTS};
+use super::tables::{self, INIT_CONTAINERS, List};
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::workload::Workload;
 use serde_json::Value;
@@ -115,8 +115,8 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> 
     let whole = pod.workload.pod()?;
     let there = match locate(whole, &listed.tokens) {
         Ok(place) => whole.pointer(&place)?,
-        Err(Cause::Missing) => return Some("it is missing".to_owned()),
-        Err(Cause::Ambiguous) => return Some("it exists more than once".to_owned()),
+        Err(LeftoverCause::Missing) => return Some("it is missing".to_owned()),
+        Err(LeftoverCause::Ambiguous) => return Some("it exists more than once".to_owned()),
         Err(_) => return Some("something else is in its place".to_owned()),
     };
     if let What::Entry(map) = listed.what {
@@ -150,7 +150,7 @@ fn default_container<'a>(pod: &Pod<'a>, template: &Template) -> Option<&'a str> 
     if template.spec.metadata.as_ref().is_some_and(|own| own.annotations.contains_key(tables::DEFAULT_CONTAINER)) {
         return None;
     }
-    let containers = LISTS.iter().find(|list| list.field == tables::CONTAINERS)?;
+    let containers = List::named(tables::CONTAINERS)?;
     (containers.items)(&template.spec).iter().find(|item| (containers.place)(template, item) == Place::Before)?;
     let marked = marker::containers(pod.workload, &[]);
     pod.items(containers).map(|item| containers.key_of(item)).find(|name| !marked.contains(*name))

@@ -1,7 +1,7 @@
 //! The entries of a marker, read back: what each stands for, and where it is.
 
 use super::equal::{self, Difference};
-use super::tables::{Entries, INNER, Inner, LISTS, List, MAPS, Scope, key_in};
+use super::tables::{Entries, INNER, Inner, List, MAPS, Scope, key_in};
 use crate::api::MARKER_PREFIX;
 use crate::api::v1alpha1::RawObject;
 use json_patch::jsonptr::{Pointer, PointerBuf};
@@ -29,7 +29,7 @@ pub(crate) enum What {
 
 /// The reason why an entry was not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum LeftoverCause {
     /// The marker is unreadable.
     Unreadable,
     /// Injection never adds such an entry.
@@ -71,8 +71,7 @@ impl Listed {
 }
 
 fn meaning(tokens: &[&str]) -> Option<What> {
-    let list = |field: &str| LISTS.iter().find(|list| list.field == field);
-    let containers = |field: &str| list(field).filter(|list| list.scope == Scope::Containers);
+    let containers = |field: &str| List::named(field).filter(|list| list.scope == Scope::Containers);
     let inner = |field: &str| INNER.iter().find(|inner| inner.field == field);
     let map = |field: &str| MAPS.iter().find(|map| map.field == field);
     match tokens {
@@ -81,8 +80,8 @@ fn meaning(tokens: &[&str]) -> Option<What> {
         // Never a marker, because each belongs to its own policy.
         ["metadata", "annotations", key] if key.starts_with(MARKER_PREFIX) => None,
         ["metadata", field, _] => map(field).map(What::Entry),
-        ["spec", field] => list(field).map(|_| What::Parent),
-        ["spec", field, _] => list(field).map(What::Item),
+        ["spec", field] => List::named(field).map(|_| What::Parent),
+        ["spec", field, _] => List::named(field).map(What::Item),
         ["spec", of, _, field] => containers(of).and(inner(field)).map(|_| What::Parent),
         ["spec", of, _, field, _] => Some(What::Inner(containers(of)?, inner(field)?)),
         _ => None,
@@ -90,13 +89,13 @@ fn meaning(tokens: &[&str]) -> Option<What> {
 }
 
 /// The JSON pointer below `at` for `tokens`, in which keys stand for items.
-pub(crate) fn locate(at: &Value, tokens: &[String]) -> Result<String, Cause> {
+pub(crate) fn locate(at: &Value, tokens: &[String]) -> Result<String, LeftoverCause> {
     let (mut at, mut name, mut pointer) = (at, "", PointerBuf::new());
     for token in tokens {
         at = match at {
             Value::Object(fields) => {
                 pointer.push_back(token.as_str());
-                fields.get(token).ok_or(Cause::Missing)?
+                fields.get(token).ok_or(LeftoverCause::Missing)?
             }
             Value::Array(items) => {
                 let place = only(items, name, token)?;
@@ -111,18 +110,18 @@ pub(crate) fn locate(at: &Value, tokens: &[String]) -> Result<String, Cause> {
 }
 
 /// The reason why `value` has nothing below it.
-pub(super) fn unfit(value: &Value) -> Cause {
-    if value.is_null() { Cause::Missing } else { Cause::Unexpected }
+pub(super) fn unfit(value: &Value) -> LeftoverCause {
+    if value.is_null() { LeftoverCause::Missing } else { LeftoverCause::Unexpected }
 }
 
 /// The index of the only item with that key in `items` of the list `name`.
-pub(super) fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
+pub(super) fn only(items: &[Value], name: &str, key: &str) -> Result<usize, LeftoverCause> {
     // Never without a key, because our items have one.
     let is_it = |item: &Value| !key.is_empty() && item.as_object().is_some_and(|item| key_in(name, item) == key);
     let mut places = (0..items.len()).filter(|&place| is_it(&items[place]));
     match (places.next(), places.next()) {
-        (None, _) => Err(Cause::Missing),
+        (None, _) => Err(LeftoverCause::Missing),
         (Some(place), None) => Ok(place),
-        _ => Err(Cause::Ambiguous),
+        _ => Err(LeftoverCause::Ambiguous),
     }
 }

@@ -23,7 +23,7 @@ mod undo;
 pub(crate) mod unmet;
 pub(crate) mod value;
 
-pub use listed::Cause;
+pub use listed::LeftoverCause;
 pub use loss::{Loss, loss};
 pub use obstacle::Conflict;
 pub use presence::Presence;
@@ -42,7 +42,7 @@ use pod::Pod;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use tables::{Entries, INNER, LISTS, List, MAPS};
+use tables::{ANNOTATIONS, Entries, INNER, LISTS, List, MAPS};
 use wildmatch::WildMatch;
 
 /// A template that is ready to be injected.
@@ -319,12 +319,7 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
 /// Names the user's first container in the annotation for kubectl if one of ours goes before it, because kubectl's
 /// default is the first container.
 fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
-    let (Some(containers), Some(annotations)) = (
-        LISTS.iter().find(|list| list.field == tables::CONTAINERS),
-        MAPS.iter().find(|map| map.field == "annotations"),
-    ) else {
-        return;
-    };
+    let Some(containers) = List::named(tables::CONTAINERS) else { return };
     let (of_containers, of_annotations) = (pod.pointer_of(containers), pod.annotations_pointer());
     let is_before = |addition: &&Addition| addition.place == Place::Before;
     let first = groups.iter().find(|group| group.parent == of_containers);
@@ -336,7 +331,7 @@ fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
     let key = tables::DEFAULT_CONTAINER;
     let added = groups.iter().position(|group| group.parent == of_annotations);
     let is_there = added.is_some_and(|at| is_among(&groups[at].additions, key));
-    if is_there || pod.entry(annotations, key).is_some() {
+    if is_there || pod.entry(ANNOTATIONS, key).is_some() {
         return;
     }
     let addition = Addition { owner: first.owner, key: key.to_owned(), value: name.into(), place: Place::After };

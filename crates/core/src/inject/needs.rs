@@ -4,7 +4,7 @@
 //! One is our own: a template's container gets no path of the node from the workload.
 //! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
 
-use super::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
+use super::tables::{ANNOTATIONS, INIT_CONTAINERS, INNER, LISTS, MAPS, has_volume};
 use super::value::{amounts, at, is_empty, objects, text};
 use super::{Template, marker};
 use crate::api::code::Code;
@@ -13,6 +13,9 @@ use crate::api::pod_security::{self, Demand};
 use crate::api::v1alpha1::{self, Place, RawObject};
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// The steps to a field.
+pub(crate) type Path = &'static [&'static str];
 
 /// All needs of one template.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,11 +45,11 @@ pub(crate) struct Need {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Want {
     /// A field of the pod's `spec`.
-    Field(&'static [&'static str], Test),
+    Field(Path, Test),
     /// A container or init container of that name.
     Container(String),
     /// A field of that container, if it is there; of the pod's `spec`, where the container does not have it.
-    FieldOf { container: String, path: &'static [&'static str], inherits: bool, allowed: Vec<String> },
+    FieldOf { container: String, path: Path, inherits: bool, allowed: Vec<String> },
     /// An annotation of the pod that has one of these values, if it is there.
     Annotation { key: String, allowed: Vec<String> },
     /// A resource claim of that name.
@@ -132,6 +135,12 @@ const OF_JOBS: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 /// The default of `terminationGracePeriodSeconds`.
 const GRACE: i64 = 30;
+/// The fields of a container's profile: its type, and its file.
+const SECCOMP_PROFILE: [Path; 2] =
+    [&["securityContext", "seccompProfile", "type"], &["securityContext", "seccompProfile", "localhostProfile"]];
+/// The same for AppArmor.
+const APP_ARMOR_PROFILE: [Path; 2] =
+    [&["securityContext", "appArmorProfile", "type"], &["securityContext", "appArmorProfile", "localhostProfile"]];
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -157,22 +166,19 @@ impl Needs {
         let mut needs =
             Self { security: pod_security::demands(spec), weight: Weight::of(spec, marker_key), ..Self::default() };
         needs.metadata(spec);
-        for (list, items) in [(INIT_CONTAINERS, &spec.init_containers), (CONTAINERS, &spec.containers)] {
-            for item in items {
-                let who = format!(
-                    "{} `{}`",
-                    if list == CONTAINERS { "container" } else { "init container" },
-                    text(item, "name")
-                );
-                needs.container(list, item, &who, spec);
-                needs.security_context(item, &who);
-                let turn = match (list, is_native_sidecar(item)) {
-                    (CONTAINERS, _) => Turn::Main,
-                    (_, true) => Turn::Native,
-                    (_, false) => Turn::Passing(place),
-                };
-                needs.usage.extend(Usage::of(item, turn));
-            }
+        for item in &spec.init_containers {
+            let who = format!("init container `{}`", text(item, "name"));
+            needs.container(item, &who, spec);
+            needs.security_context(item, &who);
+            let turn = if is_native_sidecar(item) { Turn::Native } else { Turn::Passing(place) };
+            needs.usage.extend(Usage::of(item, turn));
+        }
+        for item in &spec.containers {
+            let who = format!("container `{}`", text(item, "name"));
+            needs.container(item, &who, spec);
+            needs.host_ports(item, &who);
+            needs.security_context(item, &who);
+            needs.usage.extend(Usage::of(item, Turn::Main));
         }
         needs.files("the template", &spec.env, spec);
         for mount in &spec.volume_mounts {
@@ -198,7 +204,7 @@ impl Needs {
     }
 
     /// Adds a need for a field of the pod.
-    fn field(&mut self, who: String, path: &'static [&'static str], test: Test) {
+    fn field(&mut self, who: String, path: Path, test: Test) {
         self.ask(Code::PodFieldMismatch, who, Want::Field(path, test));
     }
 
@@ -206,51 +212,39 @@ impl Needs {
         let Some(metadata) = &spec.metadata else { return };
         for (key, value) in &metadata.labels {
             let who = format!("label `{key}` of the template");
+            let (key, value) = (key.clone(), value.clone());
             if OF_JOBS.contains(&key.as_str()) {
-                self.ask(
-                    Code::SelectorMismatch,
-                    who.clone(),
-                    Want::NotOfJobs { key: key.clone(), value: value.clone() },
-                );
+                let want = Want::NotOfJobs { key: key.clone(), value: value.clone() };
+                self.ask(Code::SelectorMismatch, who.clone(), want);
             }
-            self.ask(Code::SelectorMismatch, who, Want::Label { key: key.clone(), value: value.clone() });
+            self.ask(Code::SelectorMismatch, who, Want::Label { key, value });
         }
         for (key, value) in &metadata.annotations {
             let who = format!("annotation `{key}` of the template");
             if key == SECCOMP_OF_POD {
                 let (kind, localhost) = profile(value);
-                self.field(who.clone(), &["securityContext", "seccompProfile", "type"], one_of(&kind));
+                self.field(who.clone(), SECCOMP_PROFILE[0], one_of(&kind));
                 if let Some(file) = localhost {
-                    let path = &["securityContext", "seccompProfile", "localhostProfile"];
-                    self.field(who, path, Test::OneOf(vec![String::new(), file.to_owned()]));
+                    self.field(who, SECCOMP_PROFILE[1], Test::OneOf(vec![String::new(), file.to_owned()]));
                 }
             } else if let Some(name) = key.strip_prefix(SECCOMP_OF_CONTAINER) {
-                self.profile_of(&who, name, "seccompProfile", value, spec);
+                self.profile_of(&who, name, SECCOMP_PROFILE, value, spec);
             } else if let Some(name) = key.strip_prefix(APP_ARMOR) {
-                let is_own = all_containers(spec).any(|item| text(item, "name") == name);
-                if !is_own {
+                if container(spec, name).is_none() {
                     self.ask(Code::PodFieldMismatch, who.clone(), Want::Container(name.to_owned()));
                 }
-                self.profile_of(&who, name, "appArmorProfile", value, spec);
+                self.profile_of(&who, name, APP_ARMOR_PROFILE, value, spec);
             }
         }
     }
 
     /// Adds the need that the container `name` has the profile of the annotation `value`, or none.
-    fn profile_of(&mut self, who: &str, name: &str, field: &str, value: &str, spec: &v1alpha1::Template) {
-        let (kind, file) = profile(value);
-        let is_app_armor = field == "appArmorProfile";
-        let (kinds, files): (&'static [&'static str], &'static [&'static str]) = if is_app_armor {
-            (
-                &["securityContext", "appArmorProfile", "type"],
-                &["securityContext", "appArmorProfile", "localhostProfile"],
-            )
-        } else {
-            (&["securityContext", "seccompProfile", "type"], &["securityContext", "seccompProfile", "localhostProfile"])
-        };
-        let rows = [(kinds, kind), (files, file.map(|file| vec![file.to_owned()]).unwrap_or_default())];
-        let own = all_containers(spec).find(|item| text(item, "name") == name);
-        for (path, allowed) in rows.into_iter().filter(|(_, allowed)| !allowed.is_empty()) {
+    fn profile_of(&mut self, who: &str, name: &str, fields: [Path; 2], value: &str, spec: &v1alpha1::Template) {
+        let (kinds, file) = profile(value);
+        let is_app_armor = fields == APP_ARMOR_PROFILE;
+        let rows = fields.into_iter().zip([kinds, file.into_iter().map(str::to_owned).collect()]);
+        let own = container(spec, name);
+        for (path, allowed) in rows.filter(|(_, allowed)| !allowed.is_empty()) {
             match own {
                 // No need, because the template's own container sets the profile.
                 Some(item) if at(item, &path[..2]).is_some() => {}
@@ -265,87 +259,70 @@ impl Needs {
         }
     }
 
-    fn container(&mut self, list: &str, item: &RawObject, who: &str, spec: &v1alpha1::Template) {
+    fn container(&mut self, item: &RawObject, who: &str, spec: &v1alpha1::Template) {
+        let told = |field: &str| format!("`{field}` of the template's {who}");
         for claim in objects(item, &["resources", "claims"]) {
-            let name = text(claim, "name");
-            let told = format!("`resources.claims` of the template's {who}");
-            self.ask(Code::ClaimMissing, told, Want::Claim(name.to_owned()));
+            self.ask(Code::ClaimMissing, told("resources.claims"), Want::Claim(text(claim, "name").to_owned()));
         }
         for device in objects(item, &["volumeDevices"]) {
-            let name = text(device, "name");
-            let told = format!("`volumeDevices` of the template's {who}");
-            self.field(told.clone(), &["hostUsers"], Test::IsNot(false));
-            if !is_own_volume(spec, name) {
-                self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::Claim));
-            }
+            self.field(told("volumeDevices"), &["hostUsers"], Test::IsNot(false));
+            self.volume(told("volumeDevices"), text(device, "name"), Source::Claim, spec);
         }
         for mount in objects(item, &["volumeMounts"]) {
             self.mount(&format!("the template's {who}"), mount, spec);
-            let name = text(mount, "name");
             // A path of the node in the template takes `--allow-in-templates=host-paths`. One of the workload would give the
             // same without it.
-            if !is_own_volume(spec, name) {
-                let told = format!("`volumeMounts` of the template's {who}");
-                self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::NoHostPath));
-            }
+            self.volume(told("volumeMounts"), text(mount, "name"), Source::NoHostPath, spec);
         }
-        let env: Vec<RawObject> = objects(item, &["env"]).cloned().collect();
-        self.files(&format!("the template's {who}"), &env, spec);
-        let restarts =
-            objects(item, &["resizePolicy"]).any(|policy| text(policy, "restartPolicy") == "RestartContainer");
-        if restarts {
-            let told = format!("`resizePolicy` of the template's {who}");
-            self.field(told, &["restartPolicy"], Test::NoneOf(vec!["Never".to_owned()]));
+        self.files(&format!("the template's {who}"), objects(item, &["env"]), spec);
+        if objects(item, &["resizePolicy"]).any(|policy| text(policy, "restartPolicy") == "RestartContainer") {
+            self.field(told("resizePolicy"), &["restartPolicy"], Test::NoneOf(vec!["Never".to_owned()]));
         }
         for hook in ["preStop", "postStart"] {
             if let Some(seconds) = at(item, &["lifecycle", hook, "sleep", "seconds"]).and_then(Value::as_i64) {
-                let told = format!("`lifecycle.{hook}.sleep.seconds` of the template's {who}");
+                let told = told(&format!("lifecycle.{hook}.sleep.seconds"));
                 self.field(told, &["terminationGracePeriodSeconds"], Test::AtLeast(seconds, GRACE));
             }
         }
         if let Some(signal) = at(item, &["lifecycle", "stopSignal"]).and_then(Value::as_str) {
             let systems = if WINDOWS_SIGNALS.contains(&signal) { &["linux", "windows"][..] } else { &["linux"] };
             let systems = systems.iter().map(|&name| name.to_owned()).collect();
-            self.field(
-                format!("`lifecycle.stopSignal` of the template's {who}"),
-                &["os", "name"],
-                Test::OneOf(systems),
-            );
+            self.field(told("lifecycle.stopSignal"), &["os", "name"], Test::OneOf(systems));
         }
-        if list == CONTAINERS {
-            for port in objects(item, &["ports"]) {
-                let number = |field: &str| port.get(field).and_then(Value::as_u64).unwrap_or_default();
-                if number("hostPort") != 0 && number("hostPort") != number("containerPort") {
-                    let told = format!(
-                        "`ports` of the template's {who}, with host port {} for container port {},",
-                        number("hostPort"),
-                        number("containerPort")
-                    );
-                    self.field(told, &["hostNetwork"], Test::IsNot(true));
-                }
+    }
+
+    /// Adds needs for host ports that are not the port of the container: on the network of the host they would be.
+    fn host_ports(&mut self, item: &RawObject, who: &str) {
+        for port in objects(item, &["ports"]) {
+            let number = |field: &str| port.get(field).and_then(Value::as_u64).unwrap_or_default();
+            let (host, own) = (number("hostPort"), number("containerPort"));
+            if host != 0 && host != own {
+                let told = format!("`ports` of the template's {who}, with host port {host} for container port {own},");
+                self.field(told, &["hostNetwork"], Test::IsNot(true));
             }
         }
     }
 
+    /// Adds a need for the volume `name` of the workload, if the template has none of that name.
+    fn volume(&mut self, who: String, name: &str, source: Source, spec: &v1alpha1::Template) {
+        if !has_volume(spec, name) {
+            self.ask(Code::PodFieldMismatch, who, Want::Volume(name.to_owned(), source));
+        }
+    }
+
     /// Adds needs for variables from files of the workload's volumes.
-    fn files(&mut self, who: &str, env: &[RawObject], spec: &v1alpha1::Template) {
+    fn files<'a>(&mut self, who: &str, env: impl IntoIterator<Item = &'a RawObject>, spec: &v1alpha1::Template) {
         for item in env {
-            let Some(name) = at(item, &["valueFrom", "fileKeyRef", "volumeName"]).and_then(Value::as_str) else {
-                continue;
-            };
-            if !is_own_volume(spec, name) {
+            if let Some(name) = at(item, &["valueFrom", "fileKeyRef", "volumeName"]).and_then(Value::as_str) {
                 let told = format!("variable `{}` of {who}, read from a file of volume `{name}`,", text(item, "name"));
-                self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::EmptyDir));
+                self.volume(told, name, Source::EmptyDir, spec);
             }
         }
     }
 
     fn mount(&mut self, who: &str, mount: &RawObject, spec: &v1alpha1::Template) {
-        let name = text(mount, "name");
-        let has_options = mount.get("bindMountOptions").is_some_and(|options| !is_empty(options));
-        if has_options && !is_own_volume(spec, name) {
-            let told = format!("`bindMountOptions` of {who}");
-            self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::NoImage));
+        if mount.get("bindMountOptions").is_some_and(|options| !is_empty(options)) {
+            self.volume(format!("`bindMountOptions` of {who}"), text(mount, "name"), Source::NoImage, spec);
         }
     }
 
@@ -361,8 +338,8 @@ impl Needs {
         if at(item, &["securityContext", "procMount"]).is_some_and(|mount| mount == "Unmasked") {
             self.field(told("procMount"), &["hostUsers"], Test::Is(false));
         }
-        if let Some(kind) = at(item, &["securityContext", "seccompProfile", "type"]).and_then(Value::as_str) {
-            let file = at(item, &["securityContext", "seccompProfile", "localhostProfile"]).and_then(Value::as_str);
+        let [kind, file] = SECCOMP_PROFILE.map(|field| at(item, field).and_then(Value::as_str));
+        if let Some(kind) = kind {
             let allowed = match kind {
                 "RuntimeDefault" => vec!["runtime/default".to_owned(), "docker/default".to_owned()],
                 "Localhost" => vec![format!("localhost/{}", file.unwrap_or_default())],
@@ -414,12 +391,7 @@ impl Weight {
                 pointer(format!("/spec/{INIT_CONTAINERS}/{}", escaped(list.key_of(item))), 1);
             }
         }
-        weight.fixed += spec
-            .metadata
-            .iter()
-            .flat_map(|metadata| &metadata.annotations)
-            .map(|(key, value)| key.len() + value.len())
-            .sum::<usize>();
+        weight.fixed += ANNOTATIONS.of(spec).map(|(key, value)| key.len() + value.len()).sum::<usize>();
         for inner in INNER.iter().filter(|inner| !(inner.items)(spec).is_empty()) {
             let beginning = format!("/spec/{INIT_CONTAINERS}/").len() + MAX_NAME + AROUND;
             let keys = (inner.items)(spec).iter().map(|item| written(&escaped(&(inner.key)(item))) + 1);
@@ -466,12 +438,8 @@ fn one_of(texts: &[String]) -> Test {
     Test::OneOf(texts.iter().cloned().chain([String::new()]).collect())
 }
 
-fn all_containers(spec: &v1alpha1::Template) -> impl Iterator<Item = &RawObject> {
-    spec.init_containers.iter().chain(&spec.containers)
-}
-
-fn is_own_volume(spec: &v1alpha1::Template, name: &str) -> bool {
-    spec.volumes.iter().any(|volume| text(volume, "name") == name)
+fn container<'a>(spec: &'a v1alpha1::Template, name: &str) -> Option<&'a RawObject> {
+    spec.init_containers.iter().chain(&spec.containers).find(|item| text(item, "name") == name)
 }
 
 impl Template {

@@ -93,7 +93,7 @@ fn of_item(pod: &Pod<'_>, list: &'static List, item: &RawObject, forms: Forms) -
     if plain == Some(Presence::Whole) {
         return Presence::Whole;
     }
-    let native = LISTS.iter().find(|list| list.field == INIT_CONTAINERS).filter(|_| is_container && forms.native);
+    let native = List::named(INIT_CONTAINERS).filter(|_| is_container && forms.native);
     let native = native.and_then(|list| {
         let mut native = item.clone();
         native.insert("restartPolicy".into(), "Always".into());

@@ -88,6 +88,11 @@ pub(crate) const CONTAINERS: &str = "containers";
 pub(crate) const INIT_CONTAINERS: &str = "initContainers";
 
 impl List {
+    /// The list of that field of the pod's `spec`.
+    pub(crate) fn named(field: &str) -> Option<&'static Self> {
+        LISTS.iter().find(|list| list.field == field)
+    }
+
     /// The name of `item`; empty if missing, which no valid policy allows.
     pub(crate) fn key_of<'a>(&self, item: &'a RawObject) -> &'a str {
         text(item, "name")
@@ -121,6 +126,8 @@ pub(crate) static MAPS: [Entries; 2] = [
     Entries { field: "labels", noun: "label", entries: |metadata| &metadata.labels },
     Entries { field: "annotations", noun: "annotation", entries: |metadata| &metadata.annotations },
 ];
+pub(crate) static LABELS: &Entries = &MAPS[0];
+pub(crate) static ANNOTATIONS: &Entries = &MAPS[1];
 
 impl Entries {
     /// The entries that `template` adds.
@@ -196,6 +203,11 @@ fn source(item: &RawObject) -> String {
 pub(crate) fn key_in(field: &str, item: &RawObject) -> String {
     let inner = INNER.iter().find(|inner| inner.field == field);
     inner.map_or_else(|| text(item, "name").to_owned(), |inner| (inner.key)(item))
+}
+
+/// True if and only if `template` adds a volume called `name`.
+pub(crate) fn has_volume(template: &v1alpha1::Template, name: &str) -> bool {
+    template.volumes.iter().any(|volume| text(volume, "name") == name)
 }
 
 /// True if and only if `template` adds anything to the user's own containers.

@@ -4,7 +4,7 @@
 //! of two maps, and those lists and maps. All else stays, and so do items that do not exist exactly once, and volumes
 //! that are still mounted. All of these are reported.
 
-use super::listed::{self, Cause, Listed, What};
+use super::listed::{self, LeftoverCause, Listed, What};
 use super::marker::{self, Marker};
 use super::tables::Scope;
 use crate::api::MARKER_PREFIX;
@@ -32,7 +32,7 @@ pub struct Leftover {
     /// The pointer of the entry; empty for the marker itself.
     pub pointer: String,
     /// The reason.
-    pub cause: Cause,
+    pub cause: LeftoverCause,
 }
 
 impl fmt::Display for Leftover {
@@ -40,14 +40,18 @@ impl fmt::Display for Leftover {
         let Self { policy, pointer, cause } = self;
         let key = marker::key(policy);
         match cause {
-            Cause::Unreadable => {
+            LeftoverCause::Unreadable => {
                 write!(f, "the annotation `{key}` cannot be read, and stays with all that it may list")
             }
-            Cause::Foreign => write!(f, "`{pointer}`, which `{key}` lists, is nothing that a policy adds: it stays"),
-            Cause::Missing => write!(f, "`{pointer}`, which `{key}` lists, is not there"),
-            Cause::Ambiguous => write!(f, "`{pointer}`, which `{key}` lists, is there more than once: all stay"),
-            Cause::Unexpected => write!(f, "`{pointer}`, which `{key}` lists, is something else: it stays"),
-            Cause::Mounted => write!(
+            LeftoverCause::Foreign => {
+                write!(f, "`{pointer}`, which `{key}` lists, is nothing that a policy adds: it stays")
+            }
+            LeftoverCause::Missing => write!(f, "`{pointer}`, which `{key}` lists, is not there"),
+            LeftoverCause::Ambiguous => {
+                write!(f, "`{pointer}`, which `{key}` lists, is there more than once: all stay")
+            }
+            LeftoverCause::Unexpected => write!(f, "`{pointer}`, which `{key}` lists, is something else: it stays"),
+            LeftoverCause::Mounted => write!(
                 f,
                 "`{pointer}`, which `{key}` lists, is still mounted by a container: it stays, since no server takes a mount \
                  without its volume"
@@ -83,7 +87,7 @@ pub(crate) fn undo_those(
     for name in names {
         match marker::read(workload, name) {
             Some(marker) => markers.push((name, marker)),
-            None => undone.leave(name, "", Cause::Unreadable),
+            None => undone.leave(name, "", LeftoverCause::Unreadable),
         }
     }
     let of_volumes = format!("{pod}/spec/volumes");
@@ -168,7 +172,7 @@ impl Undone {
         }
     }
 
-    fn leave(&mut self, policy: &str, pointer: &str, cause: Cause) {
+    fn leave(&mut self, policy: &str, pointer: &str, cause: LeftoverCause) {
         self.leftovers.push(Leftover { policy: policy.to_owned(), pointer: pointer.to_owned(), cause });
     }
 }
@@ -180,22 +184,28 @@ enum Was {
     Null,
 }
 
-fn remove(body: &mut Value, pod: &str, pointer: &str, was: Was, returns: impl Fn(&str) -> bool) -> Result<(), Cause> {
-    let listed = Listed::parse(pod, pointer).ok_or(Cause::Foreign)?;
+fn remove(
+    body: &mut Value,
+    pod: &str,
+    pointer: &str,
+    was: Was,
+    returns: impl Fn(&str) -> bool,
+) -> Result<(), LeftoverCause> {
+    let listed = Listed::parse(pod, pointer).ok_or(LeftoverCause::Foreign)?;
     let (key, parents) = listed.split();
-    let pod = body.pointer_mut(pod).ok_or(Cause::Missing)?;
+    let pod = body.pointer_mut(pod).ok_or(LeftoverCause::Missing)?;
     let is_volume = matches!(listed.what, What::Item(list) if list.scope == Scope::Volumes);
     if is_volume && !returns(key) && is_mounted(&pod["spec"], key) {
-        return Err(Cause::Mounted);
+        return Err(LeftoverCause::Mounted);
     }
     let parent = listed::locate(pod, parents)?;
-    match (listed.what, pod.pointer_mut(&parent).ok_or(Cause::Missing)?) {
+    match (listed.what, pod.pointer_mut(&parent).ok_or(LeftoverCause::Missing)?) {
         (What::Item(_) | What::Inner(..), Value::Array(items)) => {
             let list = parents.last().map_or("", String::as_str);
             items.remove(listed::only(items, list, key)?);
             Ok(())
         }
-        (What::Entry(_), Value::Object(entries)) => entries.remove(key).map(drop).ok_or(Cause::Missing),
+        (What::Entry(_), Value::Object(entries)) => entries.remove(key).map(drop).ok_or(LeftoverCause::Missing),
         (What::Parent, Value::Object(fields)) => remove_empty(fields, key, was),
         (_, other) => Err(listed::unfit(other)),
     }
@@ -216,12 +226,12 @@ fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + 
 }
 
 /// Removes a created list or map if it is empty. A missing one is fine.
-fn remove_empty(fields: &mut Map<String, Value>, name: &str, was: Was) -> Result<(), Cause> {
+fn remove_empty(fields: &mut Map<String, Value>, name: &str, was: Was) -> Result<(), LeftoverCause> {
     let is_empty = match fields.get(name) {
         None | Some(Value::Null) => return Ok(()),
         Some(Value::Array(items)) => items.is_empty(),
         Some(Value::Object(entries)) => entries.is_empty(),
-        Some(_) => return Err(Cause::Unexpected),
+        Some(_) => return Err(LeftoverCause::Unexpected),
     };
     match was {
         _ if !is_empty => {}
@@ -252,7 +262,7 @@ mod tests {
         pod(json!({"metadata": {"annotations": {"injected.scpol.dev/p": marker}}, "spec": spec}))
     }
 
-    fn causes(undone: &Undone) -> Vec<(&str, Cause)> {
+    fn causes(undone: &Undone) -> Vec<(&str, LeftoverCause)> {
         undone.leftovers.iter().map(|leftover| (leftover.pointer.as_str(), leftover.cause)).collect()
     }
 
@@ -365,7 +375,12 @@ mod tests {
             let undone = undo(&body(mounts.clone(), devices.clone()), policy).unwrap();
             let kept = undone.body["spec"]["volumes"][0]["name"] == "v";
             assert_eq!(kept, stays, "{mounts} {devices} {policy:?}: {}", undone.body);
-            assert_eq!(causes(&undone).contains(&("/spec/volumes/v", Cause::Mounted)), stays, "{:?}", undone.leftovers);
+            assert_eq!(
+                causes(&undone).contains(&("/spec/volumes/v", LeftoverCause::Mounted)),
+                stays,
+                "{:?}",
+                undone.leftovers
+            );
         }
     }
 
@@ -399,19 +414,19 @@ mod tests {
         assert_eq!(
             causes(&undone),
             [
-                ("/kind", Cause::Foreign),
-                ("/spec/containers/app/env/A", Cause::Missing),
-                ("/spec/containers/app/image", Cause::Foreign),
-                ("spec/containers", Cause::Foreign),
-                ("", Cause::Foreign),
-                ("/spec/nodeName", Cause::Foreign),
-                ("/metadata/annotations/injected.scpol.dev~1other", Cause::Foreign),
-                ("/metadata/name", Cause::Foreign),
-                ("/spec", Cause::Foreign),
-                ("/spec/containers/twice", Cause::Ambiguous),
-                ("/spec/containers/gone", Cause::Missing),
-                ("/spec/volumes/v", Cause::Unexpected),
-                ("/spec/volumes", Cause::Unexpected),
+                ("/kind", LeftoverCause::Foreign),
+                ("/spec/containers/app/env/A", LeftoverCause::Missing),
+                ("/spec/containers/app/image", LeftoverCause::Foreign),
+                ("spec/containers", LeftoverCause::Foreign),
+                ("", LeftoverCause::Foreign),
+                ("/spec/nodeName", LeftoverCause::Foreign),
+                ("/metadata/annotations/injected.scpol.dev~1other", LeftoverCause::Foreign),
+                ("/metadata/name", LeftoverCause::Foreign),
+                ("/spec", LeftoverCause::Foreign),
+                ("/spec/containers/twice", LeftoverCause::Ambiguous),
+                ("/spec/containers/gone", LeftoverCause::Missing),
+                ("/spec/volumes/v", LeftoverCause::Unexpected),
+                ("/spec/volumes", LeftoverCause::Unexpected),
             ]
         );
         assert!(undone.leftovers.iter().all(|leftover| leftover.to_string().contains("injected.scpol.dev/p")));
@@ -423,7 +438,7 @@ mod tests {
         let mut workload = marked_pod(&added, &json!([]), &json!({"volumes": null, "containers": null}));
         workload.body["metadata"]["labels"] = json!(null);
         let undone = undo(&workload, None).unwrap();
-        assert!(causes(&undone).iter().all(|(_, cause)| *cause == Cause::Missing), "{:?}", undone.leftovers);
+        assert!(causes(&undone).iter().all(|(_, cause)| *cause == LeftoverCause::Missing), "{:?}", undone.leftovers);
         assert_eq!(undone.leftovers.len(), 3);
         assert_eq!(undone.body["spec"], workload.body["spec"]);
     }
@@ -472,7 +487,7 @@ mod tests {
     fn a_marker_that_cannot_be_read_stays() {
         let workload = pod(json!({"metadata": {"annotations": {"injected.scpol.dev/p": "{"}}, "spec": {}}));
         let undone = undo(&workload, None).unwrap();
-        assert_eq!((&undone.body, causes(&undone)), (&workload.body, vec![("", Cause::Unreadable)]));
+        assert_eq!((&undone.body, causes(&undone)), (&workload.body, vec![("", LeftoverCause::Unreadable)]));
         assert!(undone.policies.is_empty());
     }
 

@@ -3,7 +3,7 @@
 use super::needs::{MAX_ANNOTATIONS, Need, Source, Test, Turn, Usage, Want};
 use super::obstacle::Conflict;
 use super::pod::{Network, Pod};
-use super::tables::{CONTAINERS, INIT_CONTAINERS, LISTS, List, MAPS};
+use super::tables::{ANNOTATIONS, CONTAINERS, INIT_CONTAINERS, LABELS, LISTS, List};
 use super::{Template, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
@@ -59,7 +59,7 @@ fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {
             (!is_allowed).then(|| format!("does not go with `{}: {value}` of container `{name}`", path.join(".")))?
         }
         Want::Annotation { key, allowed } => {
-            let value = pod.entry(&MAPS[1], key)?.as_str()?;
+            let value = pod.entry(ANNOTATIONS, key)?.as_str()?;
             let is_allowed = allowed.iter().any(|allowed| allowed == value);
             (!is_allowed).then(|| format!("does not go with annotation `{key}: {value}` of the pod"))?
         }
@@ -74,7 +74,7 @@ fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {
             let kind = &pod.workload.kind;
             let is_job = kind.is_in_table() && matches!(kind.resource.as_str(), "jobs" | "cronjobs");
             let is_manual = || pod.owner().is_some_and(|owner| is_true(owner, &["manualSelector"]));
-            let is_taken = is_job && pod.entry(&MAPS[0], key).is_none_or(|there| there != value) && !is_manual();
+            let is_taken = is_job && pod.entry(LABELS, key).is_none_or(|there| there != value) && !is_manual();
             is_taken.then(|| format!("is one that the pods of a {} get from Kubernetes", pod.workload.kind_name()))?
         }
     };
@@ -110,7 +110,7 @@ fn plain(value: &Value) -> String {
 }
 
 fn list(field: &str) -> &'static List {
-    LISTS.iter().find(|list| list.field == field).expect("the lists of a pod have one of containers and one of volumes")
+    List::named(field).expect("the lists of a pod have one of containers and one of volumes")
 }
 
 fn container<'a>(pod: &Pod<'a>, name: &str) -> Option<&'a RawObject> {
@@ -143,7 +143,7 @@ fn volume(pod: &Pod<'_>, name: &str, source: Source) -> Option<String> {
 }
 
 fn selector(pod: &Pod<'_>, key: &str, value: &str) -> Option<String> {
-    if pod.entry(&MAPS[0], key).is_some() {
+    if pod.entry(LABELS, key).is_some() {
         return None;
     }
     let owner = pod.owner()?;
@@ -261,14 +261,14 @@ fn requested(pod: &Pod<'_>, usages: &[&Usage], name: &str) -> i128 {
 
 /// A conflict if the annotations of the pod would be too large.
 fn too_large(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
-    let mut there = pod.entries(&MAPS[1]).peekable();
+    let mut there = pod.entries(ANNOTATIONS).peekable();
     // None, because the annotations of templates alone are far below the limit.
     there.peek()?;
     // Without our earlier additions, because they are among the new ones.
     let is_ours = |key: &str| {
         templates
             .iter()
-            .any(|template| template.marker_key == key || MAPS[1].of(&template.spec).any(|(own, _)| own == key))
+            .any(|template| template.marker_key == key || ANNOTATIONS.of(&template.spec).any(|(own, _)| own == key))
     };
     let own = there.filter(|(key, _)| !is_ours(key)).map(|(key, value)| key.len() + value.as_str().map_or(0, str::len));
     let pointer = pod.workload.pod_pointer_length();

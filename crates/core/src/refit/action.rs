@@ -1,14 +1,11 @@
 //! What a rollout does next to one stored workload, and the way that is expected before the workload is read.
 
-use super::pod::{self, PodChange};
-use super::{Carries, Cause, Left, carries, template_update, untouchable};
+use super::{Carries, Cause, Goal, NextAction, Unchanged, carries, pod, template_update, untouchable};
 use crate::api::v1alpha1::{NativeSidecars, PodUpdate, Template};
 use crate::content::Revision;
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::{Policy, Site};
 use crate::workload::{Kind, Workload};
 use jiff::Timestamp;
-use json_patch::Patch;
-use serde_json::Value;
 
 /// The annotation of a pod template with which kubectl restarts workloads.
 pub const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
@@ -26,68 +23,50 @@ pub struct Asked<'a> {
     pub carrier: Option<&'a str>,
 }
 
-/// What a rollout does next to a workload.
-#[derive(Clone, Debug, PartialEq)]
-pub enum NextAction {
-    /// Nothing: it has the content, and began after the last restart.
-    UpToDate,
-    /// Nothing, although it lacks the content or the restart.
-    Leave(Left),
-    /// A patch of the pod template. The controller of the workload then makes its pods anew.
-    PatchTemplate(Patch),
-    /// The annotation [`RESTARTED`] in the pod template. The content stays.
-    RestartTemplate,
-    /// Changes of the running pod, as in [`PodChange::InPlace`]: first the resize, then the patch.
-    InPlace { patch: Patch, resize: Option<Value> },
-    /// An eviction of the pod, because of that.
-    Evict { why: String },
-}
-
-/// What brings `workload` to the content of `to`. `from` are the known revisions, the latest first. `policies` are those in effect;
-/// `to` replaces the one of its name. `to` matches the workload, whose Namespace is known if it matters.
+/// What brings `workload` to the content of the `goal`. `from` are the known revisions, the latest first. The policy matches the
+/// workload, whose Namespace is known if it matters.
 ///
 /// # Guarantees
 /// - The result is [`NextAction::UpToDate`] after the action, as far as the content goes.
-/// - Templates and running pods change as in [`template_update`] and [`pod_update`](super::pod_update).
+/// - A pod template changes as in [`template_update`].
+/// - A change in place touches nothing but images, CPU and memory of the policy's own containers, and labels and
+///   annotations that it added. It is offered only if the two revisions, as delivered to this pod, differ in nothing
+///   else, and the pod has the value of one of the two in each.
+/// - A pod is evicted only if a controller makes it again, and if the policy would be injected then.
 pub fn next_action<'a>(
     workload: &Workload,
     from: impl IntoIterator<Item = &'a Revision>,
-    to: &Policy,
-    policies: &Policies,
-    site: &Site,
+    goal: Goal<'_>,
     asked: &Asked<'_>,
 ) -> NextAction {
     let is_pod = workload.kind.is_pod();
-    let is_there = carries(workload, to, site) == Carries::This;
+    let is_there = carries(workload, goal.to, goal.site) == Carries::This;
     if is_there && has_begun_since(workload, asked.restarted) {
         return NextAction::UpToDate;
     }
     if let Some(carrier) = asked.carrier.filter(|_| is_pod) {
         let message = format!("{carrier} has it in its own pod template, which the pod follows");
-        return NextAction::Leave(Left::new(Cause::ContentOfOwner, message));
+        return NextAction::Leave(Unchanged::new(Cause::ContentOfOwner, message));
     }
+    let restart = || NextAction::Evict { why: "`scpol rollout restart` asks for it".to_owned() };
     if is_there {
         return match untouchable(workload) {
             Some(left) => NextAction::Leave(left),
-            None if is_pod => NextAction::Evict { why: "`scpol rollout restart` asks for it".to_owned() },
+            None if is_pod => restart(),
             None => NextAction::RestartTemplate,
         };
     }
     if !is_pod {
-        let change = template_update(workload, from, to, policies, site);
+        let change = template_update(workload, from, goal);
         return change.map_or_else(NextAction::Leave, |change| NextAction::PatchTemplate(change.patch));
     }
-    match pod::change(workload, from, to, policies, site, asked.can_resize) {
-        PodChange::Leave(left) => NextAction::Leave(left),
-        PodChange::Recreate(why) => NextAction::Evict { why },
+    match pod::change(workload, from, goal, asked.can_resize) {
         // It is made anew anyway.
-        PodChange::InPlace { .. } if !has_begun_since(workload, asked.restarted) => {
-            NextAction::Evict { why: "`scpol rollout restart` asks for it".to_owned() }
-        }
-        PodChange::InPlace { .. } if asked.pod_update == PodUpdate::Recreate => {
+        NextAction::InPlace { .. } if !has_begun_since(workload, asked.restarted) => restart(),
+        NextAction::InPlace { .. } if asked.pod_update == PodUpdate::Recreate => {
             NextAction::Evict { why: "`spec.updateStrategy.rollingUpdate.podUpdate` is `Recreate`".to_owned() }
         }
-        PodChange::InPlace { patch, resize } => NextAction::InPlace { patch, resize },
+        action => action,
     }
 }
 

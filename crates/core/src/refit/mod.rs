@@ -5,8 +5,7 @@
 //! |---|---|
 //! | Does a workload have the content already? | [`carries`] |
 //! | Which patch changes its pod template? | [`template_update`], [`removal`] |
-//! | Can a pod be changed while it runs, or must it be created again? | [`pod_update`] |
-//! | What does a rollout do next to it? | [`next_action`] |
+//! | What does a rollout do next to it: can a pod be changed while it runs? | [`next_action`] |
 //! | Which pod would its controller make instead? | [`replacement`] |
 //! | Which way is that, as far as the two contents say? | [`expected`] |
 //! | May a workload that has the content be restarted? | [`untouchable`] |
@@ -23,8 +22,8 @@ mod order;
 mod pod;
 mod replacement;
 
-pub use action::{Asked, NextAction, RESTARTED, Way, begun, expected, next_action};
-pub use pod::{MAKERS, PodChange, maker, pod_update};
+pub use action::{Asked, RESTARTED, Way, begun, expected, next_action};
+pub use pod::{MAKERS, maker};
 pub use replacement::replacement;
 
 use crate::api::ROLLOUT_KEY;
@@ -35,7 +34,8 @@ use crate::decision::Decision;
 use crate::inject::edited::{chosen_container, edited};
 use crate::inject::listed::{self, Listed, What};
 use crate::inject::marker::{self, Marker};
-use crate::inject::{self, Cause as Stays, Leftover, Presence, Template, undo_those};
+use crate::inject::tables::has_volume;
+use crate::inject::{self, Leftover, LeftoverCause, Presence, Template, undo_those};
 use crate::policy::{Policies, Policy, Reason, Site, deliver};
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
@@ -57,16 +57,51 @@ pub enum Carries {
     Unreadable,
 }
 
-/// Why a workload is left as it is.
+/// What a workload is brought to.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal<'a> {
+    /// The policy with the new content. It replaces the one of its name among the others.
+    pub to: &'a Policy,
+    /// The policies in force.
+    pub policies: &'a Policies,
+    /// The flags.
+    pub site: &'a Site,
+}
+
+/// What a rollout does next to a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NextAction {
+    /// Nothing: it has the content, and began after the last restart.
+    UpToDate,
+    /// Nothing, although it lacks the content or the restart.
+    Leave(Unchanged),
+    /// A patch of the pod template. The controller of the workload then makes its pods anew.
+    PatchTemplate(Patch),
+    /// The annotation [`RESTARTED`] in the pod template. The content stays.
+    RestartTemplate,
+    /// Changes of the running pod.
+    InPlace {
+        /// The images of containers and native sidecars, labels and annotations, with the marker. It begins with tests of
+        /// `metadata.uid` and `metadata.resourceVersion`.
+        patch: Patch,
+        /// The body of a strategic merge patch of the subresource `resize`: CPU and memory, for that version of the pod.
+        /// It goes first. The pod that it leaves is judged again, and needs the patch only.
+        resize: Option<Value>,
+    },
+    /// An eviction of the pod, because of that.
+    Evict { why: String },
+}
+
+/// Why a workload stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Unchanged {
     /// The kind of the reason.
     pub cause: Cause,
     /// The reason, with the place. It never repeats a value that may be secret.
     pub message: String,
 }
 
-/// The kinds of reasons to leave a workload as it is. Each has a code.
+/// The kinds of reasons for which a workload stays as it is. Each has a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// 410: what the marker lists is not exactly what its revision added. It is the user's.
@@ -100,7 +135,7 @@ impl Cause {
     }
 }
 
-impl Left {
+impl Unchanged {
     fn new(cause: Cause, message: impl Into<String>) -> Self {
         Self { cause, message: message.into() }
     }
@@ -114,7 +149,7 @@ impl Left {
     }
 }
 
-impl From<Reason> for Left {
+impl From<Reason> for Unchanged {
     fn from(reason: Reason) -> Self {
         Self::new(Cause::NotInjected(reason.code), reason.detail)
     }
@@ -155,14 +190,14 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
     }
 }
 
-/// The change that brings the pod template of `workload` to the content of `to`. `from` are the known revisions. Several of
-/// them have the hash of the marker if they differ only in the position: the first whose content is there exactly counts. `policies` are those in effect; `to` replaces
-/// the one of its name. The Namespace of `workload` is known if it matters. `workload` is no pod.
+/// The change that brings the pod template of `workload` to the content of the `goal`. `from` are the known revisions. Several of
+/// them have the hash of the marker if they differ only in the position: the first whose content is there exactly counts. The
+/// Namespace of `workload` is known if it matters. `workload` is no pod.
 ///
 /// # Guarantees
 /// - The user's content and that of other policies stay as they are. Markers of other policies stay byte for byte.
 /// - [`carries`] is [`Carries::This`] afterwards. Then the same call changes nothing.
-/// - If nothing was edited since the injection, the result is what a create with the content of `to` gives.
+/// - If nothing was edited since the injection, the result is what a create with the new content gives.
 /// - An item of both contents stays where it is in its list, unless that is the wrong side of the user's items.
 ///
 /// # Errors
@@ -170,19 +205,17 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
 pub fn template_update<'a>(
     workload: &Workload,
     from: impl IntoIterator<Item = &'a Revision>,
-    to: &Policy,
-    policies: &Policies,
-    site: &Site,
-) -> Result<Change, Left> {
-    let workload = &*to.view(workload);
-    let own = Own::of(workload, from, &to.name)?;
-    let decision = verdict(&own.workload, to, policies, site)?;
-    let planned = plan(&own.workload, own.marker.as_ref(), to, &decision, site)?;
-    own.change(workload, planned.body, planned.leftovers, policies)
+    goal: Goal<'_>,
+) -> Result<Change, Unchanged> {
+    let workload = &*goal.to.view(workload);
+    let own = Own::of(workload, from, &goal.to.name)?;
+    let decision = verdict(&own.workload, goal)?;
+    let planned = plan(&own.workload, own.marker.as_ref(), goal, &decision)?;
+    own.change(workload, planned.body, planned.leftovers, goal.policies)
 }
 
 /// The change that takes what the revision `from` added out of the pod template of `workload`. `policies` are those in
-/// effect. `workload` is no pod.
+/// force. `workload` is no pod.
 ///
 /// # Guarantees
 /// As for [`template_update`]. If nothing was edited since the injection, the result is the exact original. Without a
@@ -190,7 +223,7 @@ pub fn template_update<'a>(
 ///
 /// # Errors
 /// Why nothing changes.
-pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<Change, Left> {
+pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<Change, Unchanged> {
     let own = Own::of(workload, [from], &from.template.policy)?;
     let undone = undo_those(&own.workload, |name| name == own.policy, |_| false);
     let (body, leftovers) =
@@ -215,23 +248,23 @@ impl<'a> Own<'a> {
         workload: &'a Workload,
         from: impl IntoIterator<Item = &'r Revision>,
         policy: &'a str,
-    ) -> Result<Self, Left> {
+    ) -> Result<Self, Unchanged> {
         check(workload)?;
         let mut own = Self { policy, workload: Cow::Borrowed(workload), marker: None };
         let (at, key) = (workload.pod_pointer(), marker::key(policy));
         if !is_marked(workload, &key) {
             return Ok(own);
         }
-        let unreadable = || Left::new(Cause::ContentEdited, format!("annotation `{key}` is unreadable"));
+        let unreadable = || Unchanged::new(Cause::ContentEdited, format!("annotation `{key}` is unreadable"));
         let mut marker = marker::read(workload, policy).ok_or_else(unreadable)?;
         let mut left = None;
         let exact = from.into_iter().filter(|from| from.template.hash == marker.hash).find_map(|from| {
             let added = from.template.as_listed(&at, &marker);
             let Some((pointer, wrong)) = edited(workload, &added, &marker) else { return Some(added) };
-            left.get_or_insert(Left::edited(&pointer, &wrong));
+            left.get_or_insert(Unchanged::edited(&pointer, &wrong));
             None
         });
-        let added = exact.ok_or_else(|| left.unwrap_or_else(|| Left::unknown(&marker.hash)))?;
+        let added = exact.ok_or_else(|| left.unwrap_or_else(|| Unchanged::unknown(&marker.hash)))?;
         if let Some(chosen) = chosen_container(workload, &added, &marker) {
             marker.added.retain(|pointer| *pointer != chosen);
             let mut body = workload.body.clone();
@@ -251,15 +284,15 @@ impl<'a> Own<'a> {
         body: Value,
         leftovers: Vec<Leftover>,
         policies: &Policies,
-    ) -> Result<Change, Left> {
-        if let Some(left) = leftovers.iter().find(|left| left.cause != Stays::Mounted) {
-            return Err(Left::edited(&left.pointer, &left.to_string()));
+    ) -> Result<Change, Unchanged> {
+        if let Some(left) = leftovers.iter().find(|left| left.cause != LeftoverCause::Mounted) {
+            return Err(Unchanged::edited(&left.pointer, &left.to_string()));
         }
         let (marker, after) = (self.marker.as_ref(), stored.with_body(body));
         let shared = marker.and_then(|marker| shared(&self.workload, &after, marker, self.policy, policies));
         if let Some((pointer, other)) = shared {
             let message = format!("`{pointer}` belongs to SidecarPolicy `{other}` as well, which would lose it");
-            return Err(Left::new(Cause::NotInjected(Code::PolicyConflict), message));
+            return Err(Unchanged::new(Cause::NotInjected(Code::PolicyConflict), message));
         }
         Ok(Change { patch: guarded(&stored.body, &after.body), body: after.body, kept: leftovers })
     }
@@ -271,7 +304,7 @@ fn is_marked(workload: &Workload, key: &str) -> bool {
 }
 
 /// Why a rollout leaves `workload` as it is, whatever it carries; none if it may be restarted. The Namespace of `workload` is known.
-pub fn untouchable(workload: &Workload) -> Option<Left> {
+pub fn untouchable(workload: &Workload) -> Option<Unchanged> {
     if workload.kind.is_pod() { pod::check(workload).err() } else { check(workload).err() }
 }
 
@@ -281,20 +314,20 @@ pub fn is_paused(workload: &Workload) -> bool {
 }
 
 /// Whether the workload, which is no pod, may be touched.
-fn check(workload: &Workload) -> Result<(), Left> {
+fn check(workload: &Workload) -> Result<(), Unchanged> {
     check_opt_out(workload)?;
     if workload.kind.is_job() {
-        return Err(Left::new(Cause::EndsByItself, "the pod template of a Job cannot change"));
+        return Err(Unchanged::new(Cause::EndsByItself, "the pod template of a Job cannot change"));
     }
     if is_paused(workload) {
         // No pod would follow.
         let message = "its own rollout is paused: `kubectl rollout resume` lets it go on";
-        return Err(Left::new(Cause::RolloutOptedOut, message));
+        return Err(Unchanged::new(Cause::RolloutOptedOut, message));
     }
     Ok(())
 }
 
-fn check_opt_out(workload: &Workload) -> Result<(), Left> {
+fn check_opt_out(workload: &Workload) -> Result<(), Unchanged> {
     let of_namespace = || workload.namespace_object.as_ref()?["metadata"]["annotations"].get(ROLLOUT_KEY)?.as_str();
     let said = [
         ("the object", workload.annotation(ROLLOUT_KEY)),
@@ -302,7 +335,7 @@ fn check_opt_out(workload: &Workload) -> Result<(), Left> {
         ("the Namespace", of_namespace()),
     ];
     match said.into_iter().find(|(_, value)| *value == Some("false")) {
-        Some((who, _)) => Err(Left::new(Cause::RolloutOptedOut, format!("{who} has `{ROLLOUT_KEY}: \"false\"`"))),
+        Some((who, _)) => Err(Unchanged::new(Cause::RolloutOptedOut, format!("{who} has `{ROLLOUT_KEY}: \"false\"`"))),
         None => Ok(()),
     }
 }
@@ -310,8 +343,9 @@ fn check_opt_out(workload: &Workload) -> Result<(), Left> {
 /// The decision that a create of `workload` would get: without the content of any policy.
 ///
 /// # Errors
-/// Why `to` would not be injected.
-fn verdict(workload: &Workload, to: &Policy, policies: &Policies, site: &Site) -> Result<Decision, Left> {
+/// Why the policy of the `goal` would not be injected.
+fn verdict(workload: &Workload, goal: Goal<'_>) -> Result<Decision, Unchanged> {
+    let Goal { to, policies, site } = goal;
     let policies = match policies.get(&to.name) {
         Some(own) if own.spec_hash == to.spec_hash => Cow::Borrowed(policies),
         _ => {
@@ -319,18 +353,15 @@ fn verdict(workload: &Workload, to: &Policy, policies: &Policies, site: &Site) -
             Cow::Owned(Policies::new(others.chain([Arc::new(to.clone())])))
         }
     };
-    let returns = |name: &str| policies.iter().any(|policy| has_volume(policy.as_written(), name));
+    let returns = |name: &str| policies.iter().any(|policy| has_volume(&policy.as_written().spec, name));
     let bare = undo_those(workload, |_| true, returns).map(|undone| workload.with_body(undone.body));
     let decision = Decision::of(&policies, bare.as_ref().unwrap_or(workload), site);
     if decision.inject.iter().any(|policy| policy.name == to.name) {
         return Ok(decision);
     }
     let left = decision.rest.iter().find(|left| left.policy.name == to.name).map(|left| left.reason.clone());
-    Err(left.map_or_else(|| Left::new(Cause::NotInjected(Code::EmptyTemplate), "it has no template"), Left::from))
-}
-
-fn has_volume(template: &Template, name: &str) -> bool {
-    template.spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name))
+    Err(left
+        .map_or_else(|| Unchanged::new(Cause::NotInjected(Code::EmptyTemplate), "it has no template"), Unchanged::from))
 }
 
 /// A workload with the new content of a policy in place of its old one.
@@ -344,19 +375,19 @@ struct Planned<'a> {
     leftovers: Vec<Leftover>,
 }
 
-/// `workload` with the content of `to` in place of that of `marker`. `decision` is the [`verdict`].
+/// `workload` with the content of the `goal` in place of that of `marker`. `decision` is the [`verdict`].
 ///
 /// # Errors
 /// The conflict of the new content with what is there.
 fn plan<'a>(
     workload: &Workload,
     marker: Option<&Marker>,
-    to: &'a Policy,
+    goal: Goal<'a>,
     decision: &Decision,
-    site: &Site,
-) -> Result<Planned<'a>, Left> {
+) -> Result<Planned<'a>, Unchanged> {
+    let Goal { to, site, .. } = goal;
     let template = deliver(to, workload, site.native_sidecars)?.template();
-    let returns = |name: &str| has_volume(template, name);
+    let returns = |name: &str| has_volume(&template.spec, name);
     let undone = marker.and_then(|_| undo_those(workload, |name| name == to.name, returns));
     let (base, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));

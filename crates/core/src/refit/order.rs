@@ -32,7 +32,7 @@ fn marked(workload: &Workload) -> HashSet<String> {
 }
 
 /// A list of which some items are a policy's own. The places between the other items are gaps, numbered from 0.
-struct Row {
+struct MixedList {
     /// For each other item, whether it is the user's: no marker lists it.
     others: Vec<bool>,
     /// The policy's own items, with their gaps, in order.
@@ -41,7 +41,7 @@ struct Row {
     is_ordered: bool,
 }
 
-impl Row {
+impl MixedList {
     /// The list at `list`, whose own items are those for which `is_own` is true. `marked`: the pointers of all markers.
     fn of(
         workload: &Workload,
@@ -126,7 +126,7 @@ pub(super) fn is_in_place(workload: &Workload, template: &Template, marker: &Mar
             return false;
         }
         let Some(what) = own.values().next().map(|listed| listed.what) else { return true };
-        let Some(row) = Row::of(workload, list, what, &marked, |key| own.contains_key(key)) else { return true };
+        let Some(row) = MixedList::of(workload, list, what, &marked, |key| own.contains_key(key)) else { return true };
         let places = row.own.iter().filter_map(|(key, gap)| Some((template.item(&own[key])?.1, *gap, key.as_str())));
         let places: Vec<(Place, usize, &str)> = places.collect();
         // The user had no items in a list that was created.
@@ -161,10 +161,9 @@ pub(super) fn moved(before: &Workload, after: &Value, old: &Marker, new: &Marker
 /// exactly that of `template` already keeps the defaults of the server.
 pub(super) fn settle(before: &Workload, after: &mut Value, template: &Template, old: &Marker, new: &mut Marker) {
     let at = before.pod_pointer();
-    let (marked, mut earlier) = (marked(before), lists(&at, old));
+    let (settling, mut earlier) = (Settling { before, template, marked: marked(before) }, lists(&at, old));
     for (list, own) in lists(&at, new) {
-        let earlier = earlier.remove(&list).unwrap_or_default();
-        settle_list(before, after, template, &list, &own, &earlier, &marked);
+        settling.list(after, &list, &own, &earlier.remove(&list).unwrap_or_default());
     }
     keep_created(before, new);
     let annotations = after.pointer_mut(&format!("{at}/metadata/annotations"));
@@ -173,45 +172,57 @@ pub(super) fn settle(before: &Workload, after: &mut Value, template: &Template, 
     }
 }
 
-fn settle_list(
-    before: &Workload,
-    after: &mut Value,
-    template: &Template,
-    list: &[String],
-    own: &BTreeMap<String, Listed>,
-    earlier: &BTreeMap<String, Listed>,
-    marked: &HashSet<String>,
-) {
-    let Some(what) = own.values().next().map(|listed| listed.what) else { return };
-    let Some(pod) = after.pointer_mut(&before.pod_pointer()) else { return };
-    let Some(Value::Array(items)) = locate(pod, list).ok().and_then(|list| pod.pointer_mut(&list)) else { return };
-    // A volume that stays because it is mounted is no longer the policy's.
-    let stays = |key: &str| !own.contains_key(key) && items.iter().any(|item| key_of(list, item) == key);
-    let was_own: HashSet<&String> = earlier.keys().filter(|key| !stays(key)).collect();
-    let Some(row) = Row::of(before, list, what, marked, |key| was_own.contains(&key.to_owned())) else { return };
-    let (mut mine, others): (Vec<Value>, Vec<Value>) =
-        std::mem::take(items).into_iter().partition(|item| own.contains_key(&key_of(list, item)));
-    let keys: Vec<String> = mine.iter().map(|item| key_of(list, item)).collect();
-    let mut gaps = vec![0; mine.len()];
-    for side in [Place::Before, Place::After] {
-        let is_here = |key: &String| template.item(&own[key]).is_some_and(|(_, place)| place == side);
-        let here: Vec<usize> = (0..mine.len()).filter(|&index| is_here(&keys[index])).collect();
-        let names: Vec<&str> = here.iter().map(|&index| keys[index].as_str()).collect();
-        for (index, gap) in here.into_iter().zip(row.gaps_for(side, &names)) {
-            gaps[index] = gap;
+/// What is the same for all lists of a workload.
+struct Settling<'a> {
+    before: &'a Workload,
+    template: &'a Template,
+    /// All pointers in the markers on the workload.
+    marked: HashSet<String>,
+}
+
+impl Settling<'_> {
+    /// Moves the items `own` of the list at `list`, which were `earlier`.
+    fn list(
+        &self,
+        after: &mut Value,
+        list: &[String],
+        own: &BTreeMap<String, Listed>,
+        earlier: &BTreeMap<String, Listed>,
+    ) {
+        let Self { before, template, marked } = self;
+        let Some(what) = own.values().next().map(|listed| listed.what) else { return };
+        let Some(pod) = after.pointer_mut(&before.pod_pointer()) else { return };
+        let Some(Value::Array(items)) = locate(pod, list).ok().and_then(|list| pod.pointer_mut(&list)) else { return };
+        // A volume that stays because it is mounted is no longer the policy's.
+        let stays = |key: &str| !own.contains_key(key) && items.iter().any(|item| key_of(list, item) == key);
+        let was_own: HashSet<&String> = earlier.keys().filter(|key| !stays(key)).collect();
+        let Some(row) = MixedList::of(before, list, what, marked, |key| was_own.contains(&key.to_owned())) else {
+            return;
+        };
+        let (mut mine, others): (Vec<Value>, Vec<Value>) =
+            std::mem::take(items).into_iter().partition(|item| own.contains_key(&key_of(list, item)));
+        let keys: Vec<String> = mine.iter().map(|item| key_of(list, item)).collect();
+        let mut gaps = vec![0; mine.len()];
+        for side in [Place::Before, Place::After] {
+            let is_here = |key: &String| template.item(&own[key]).is_some_and(|(_, place)| place == side);
+            let here: Vec<usize> = (0..mine.len()).filter(|&index| is_here(&keys[index])).collect();
+            let names: Vec<&str> = here.iter().map(|&index| keys[index].as_str()).collect();
+            for (index, gap) in here.into_iter().zip(row.gaps_for(side, &names)) {
+                gaps[index] = gap;
+            }
         }
+        for (item, key) in mine.iter_mut().zip(&keys).filter(|(_, key)| was_own.contains(key)) {
+            keep_defaults(before, &own[key], item);
+        }
+        // Because items that go before the user's come first. Sorting moves none of them to the wrong side.
+        gaps.sort_unstable();
+        let mut mine: Vec<(Value, usize)> = mine.into_iter().zip(gaps).collect();
+        for (place, other) in others.into_iter().enumerate() {
+            items.extend(mine.extract_if(.., |(_, gap)| *gap <= place).map(|(item, _)| item));
+            items.push(other);
+        }
+        items.extend(mine.into_iter().map(|(item, _)| item));
     }
-    for (item, key) in mine.iter_mut().zip(&keys).filter(|(_, key)| was_own.contains(key)) {
-        keep_defaults(before, &own[key], item);
-    }
-    // Because items that go before the user's come first. Sorting moves none of them to the wrong side.
-    gaps.sort_unstable();
-    let mut mine: Vec<(Value, usize)> = mine.into_iter().zip(gaps).collect();
-    for (place, other) in others.into_iter().enumerate() {
-        items.extend(mine.extract_if(.., |(_, gap)| *gap <= place).map(|(item, _)| item));
-        items.push(other);
-    }
-    items.extend(mine.into_iter().map(|(item, _)| item));
 }
 
 /// Replaces `item` by the one at its place in `before`, if that is the same with defaults of the server.

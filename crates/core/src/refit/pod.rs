@@ -4,7 +4,7 @@
 //! and memory (`ValidatePodUpdate` and `ValidatePodResize` in `pkg/apis/core/validation`). The kubelet then restarts only
 //! the containers whose image changes.
 
-use super::{Carries, Cause, Left, carries, check_opt_out, guarded, order, plan, shared, verdict};
+use super::{Cause, Goal, NextAction, Unchanged, check_opt_out, guarded, order, plan, shared, verdict};
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, RawObject};
 use crate::content::Revision;
@@ -15,78 +15,37 @@ use crate::inject::listed::{Listed, What, locate};
 use crate::inject::marker::Marker;
 use crate::inject::tables::{CONTAINERS, MAPS, Scope};
 use crate::inject::value::{at, nanos, objects, text};
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::Site;
 use crate::qos;
 use crate::workload::Workload;
 use json_patch::Patch;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What brings a pod to another content.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PodChange {
-    /// Changes of the running pod. Both are empty if there is nothing to do.
-    InPlace {
-        /// The images of containers and native sidecars, labels and annotations, with the marker. It begins with tests of
-        /// `metadata.uid` and `metadata.resourceVersion`.
-        patch: Patch,
-        /// The body of a strategic merge patch of the subresource `resize`: CPU and memory, for that version of the pod.
-        /// It goes first. The pod that it leaves is judged again, and needs the patch only.
-        resize: Option<Value>,
-    },
-    /// The pod must be evicted, because of that.
-    Recreate(String),
-    /// The pod stays as it is.
-    Leave(Left),
-}
-
-/// What brings `pod` to the content of `to`. `from` are the known revisions, as for [`super::template_update`]. `policies` are those in effect; `to` replaces the one of its name. `can_resize`: whether the
-/// server serves `pods/resize`. The Namespace of `pod` is known if it matters.
-///
-/// # Guarantees
-/// - A change in place touches nothing but images, CPU and memory of the policy's own containers, and labels and
-///   annotations that it added. It is offered only if the two revisions, as delivered to this pod, differ in nothing
-///   else, and the pod has the value of one of the two in each.
-/// - A pod is to be created again only if a controller does so, and if the policy would be injected then.
-pub fn pod_update<'a>(
-    pod: &Workload,
-    from: impl IntoIterator<Item = &'a Revision>,
-    to: &Policy,
-    policies: &Policies,
-    site: &Site,
-    can_resize: bool,
-) -> PodChange {
-    if carries(pod, to, site) == Carries::This {
-        return PodChange::InPlace { patch: Patch::default(), resize: None };
-    }
-    change(pod, from, to, policies, site, can_resize)
-}
-
-/// The same for a pod that does not have the content of `to`.
+/// The change in place that brings `pod`, which does not have the content of the `goal`, to it; otherwise an eviction, or nothing.
+/// `can_resize`: whether the server serves `pods/resize`.
 pub(super) fn change<'a>(
     pod: &Workload,
     from: impl IntoIterator<Item = &'a Revision>,
-    to: &Policy,
-    policies: &Policies,
-    site: &Site,
+    goal: Goal<'_>,
     can_resize: bool,
-) -> PodChange {
-    let decision = match check(pod).and_then(|()| verdict(pod, to, policies, site)) {
+) -> NextAction {
+    let decision = match check(pod).and_then(|()| verdict(pod, goal)) {
         Ok(decision) => decision,
-        Err(left) => return PodChange::Leave(left),
+        Err(left) => return NextAction::Leave(left),
     };
-    let Some(marker) = to.marker(pod) else {
-        return PodChange::Recreate("it does not carry the template".to_owned());
+    let Some(marker) = goal.to.marker(pod) else {
+        return NextAction::Evict { why: "it does not carry the template".to_owned() };
     };
     let mut why = None;
     for from in from.into_iter().filter(|from| from.template.hash == marker.hash) {
-        match in_place(pod, from, &marker, to, policies, &decision, site, can_resize) {
-            Ok((patch, resize)) => return PodChange::InPlace { patch, resize },
+        match in_place(pod, from, &marker, goal, &decision, can_resize) {
+            Ok((patch, resize)) => return NextAction::InPlace { patch, resize },
             Err(wrong) => drop(why.get_or_insert(wrong)),
         }
     }
     let unknown = || format!("no revision has the template {}, which its marker names", marker.hash);
-    PodChange::Recreate(why.unwrap_or_else(unknown))
+    NextAction::Evict { why: why.unwrap_or_else(unknown) }
 }
 
 /// The controllers that make pods again, and of which the operator knows how many pods each keeps: group, kind and plural.
@@ -107,11 +66,11 @@ pub fn maker(pod: &Workload) -> Option<&Value> {
 }
 
 /// Whether the pod may be touched.
-pub(super) fn check(pod: &Workload) -> Result<(), Left> {
+pub(super) fn check(pod: &Workload) -> Result<(), Unchanged> {
     check_opt_out(pod)?;
     let owner = pod.controller();
     if pod.ends() || owner.is_some_and(|owner| owner["kind"] == "Job") {
-        return Err(Left::new(Cause::EndsByItself, "the pod ends by itself"));
+        return Err(Unchanged::new(Cause::EndsByItself, "the pod ends by itself"));
     }
     match owner {
         Some(_) if maker(pod).is_some() => Ok(()),
@@ -120,9 +79,9 @@ pub(super) fn check(pod: &Workload) -> Result<(), Left> {
             let [kind, version] = ["kind", "apiVersion"].map(|field| owner[field].as_str().unwrap_or_default());
             let makers = MAKERS.map(|(_, kind, _)| kind).join(", ");
             let message = format!("a {kind} of {version} may not make the pod again: it is none of {makers}");
-            Err(Left::new(Cause::NotRecreated, message))
+            Err(Unchanged::new(Cause::NotRecreated, message))
         }
-        _ => Err(Left::new(Cause::NotRecreated, "no controller makes the pod again")),
+        _ => Err(Unchanged::new(Cause::NotRecreated, "no controller makes the pod again")),
     }
 }
 
@@ -130,19 +89,16 @@ pub(super) fn check(pod: &Workload) -> Result<(), Left> {
 ///
 /// # Errors
 /// Why it must be created again.
-#[allow(clippy::too_many_arguments, reason = "each is a fact of its own")]
 fn in_place(
     pod: &Workload,
     from: &Revision,
     marker: &Marker,
-    to: &Policy,
-    policies: &Policies,
+    goal: Goal<'_>,
     decision: &Decision,
-    site: &Site,
     can_resize: bool,
 ) -> Result<(Patch, Option<Value>), String> {
     let earlier = from.template.as_listed(&pod.pod_pointer(), marker);
-    let planned = plan(pod, Some(marker), to, decision, site).map_err(|left| left.message)?;
+    let planned = plan(pod, Some(marker), goal, decision).map_err(|left| left.message)?;
     if let Some(list) = order::moved(pod, &planned.body, marker, &planned.marker) {
         return Err(format!("items of `{list}` are added, removed or moved"));
     }
@@ -150,12 +106,13 @@ fn in_place(
     for pointer in &planned.marker.added {
         let listed = Listed::parse(&pod.pod_pointer(), pointer);
         if let Some(listed) = listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
-            let change = changes.add(&listed, &earlier, planned.template, site);
+            let change = changes.add(&listed, &earlier, planned.template, goal.site);
             change.map_err(|why| format!("`{pointer}`: {why}"))?;
         }
     }
     set_metadata(&mut changes.body, &planned.body, &earlier, marker)?;
-    if let Some((pointer, other)) = shared(pod, &pod.with_body(changes.body.clone()), marker, &to.name, policies) {
+    let after = pod.with_body(changes.body.clone());
+    if let Some((pointer, other)) = shared(pod, &after, marker, &goal.to.name, goal.policies) {
         return Err(format!("`{pointer}` belongs to SidecarPolicy `{other}` as well"));
     }
     if changes.resize.is_empty() {

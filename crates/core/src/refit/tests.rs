@@ -65,8 +65,8 @@ fn created(workload: &Workload, all: &[&Arc<Policy>]) -> Workload {
     workload.with_body(body)
 }
 
-fn update(workload: &Workload, from: &Policy, to: &Arc<Policy>) -> Result<Change, Left> {
-    template_update(workload, Some(&revision(from)), to, &policies(&[to]), &site())
+fn update(workload: &Workload, from: &Policy, to: &Arc<Policy>) -> Result<Change, Unchanged> {
+    template_update(workload, Some(&revision(from)), Goal { to, policies: &policies(&[to]), site: &site() })
 }
 
 fn names(workload: &Workload, list: &str) -> Vec<String> {
@@ -162,7 +162,12 @@ fn items_keep_their_places_among_those_of_other_policies_and_of_the_user() {
                 containers.insert(place + 1, json!({"name": last, "image": "u"}));
             }
         }
-        let change = template_update(&stored, Some(&revision(&from)), &to, &policies(&[&to, &other]), &site()).unwrap();
+        let change = template_update(
+            &stored,
+            Some(&revision(&from)),
+            Goal { to: &to, policies: &policies(&[&to, &other]), site: &site() },
+        )
+        .unwrap();
         let after = stored.with_body(change.body);
         assert_eq!(names(&after, "containers").join(" "), expected, "{old:?} {new:?} {place} {users:?}");
         assert_eq!(carries(&after, &to, &site()), Carries::This);
@@ -459,7 +464,8 @@ fn content_that_another_policy_has_too_is_not_taken_from_it() {
     let stored = created(&deployment(&json!({"spec": {"containers": [app()]}})), &[&from, &other]);
     let result = |to: &Arc<Policy>, others: &[&Arc<Policy>]| {
         let all: Vec<&Arc<Policy>> = others.iter().copied().chain([to]).collect();
-        template_update(&stored, Some(&revision(&from)), to, &policies(&all), &site()).map_err(|left| left.cause)
+        template_update(&stored, Some(&revision(&from)), Goal { to, policies: &policies(&all), site: &site() })
+            .map_err(|left| left.cause)
     };
     let conflict = Err(Cause::NotInjected(Code::PolicyConflict));
     for (volume, label, is_kept) in [
@@ -545,14 +551,20 @@ fn each_reason_to_leave_a_workload_has_its_cause() {
     }
     assert!(update(&with("/metadata", json!({"annotations": {"scpol.dev/rollout": "true"}})), &from, &to).is_ok());
     let next = |workload: &Workload| {
-        next_action(workload, [&revision(&from)], &to, &policies(&[&to]), &site(), &Asked::default())
+        next_action(
+            workload,
+            [&revision(&from)],
+            Goal { to: &to, policies: &policies(&[&to]), site: &site() },
+            &Asked::default(),
+        )
     };
     let left = next(&paused);
     assert!(matches!(&left, NextAction::Leave(left) if left.cause == Cause::RolloutOptedOut), "{left:?}");
     assert!(matches!(next(&stored), NextAction::PatchTemplate(_)));
     // The revision of the marker is not known, or is another one.
     for unknown in [None, Some(revision(&to))] {
-        let result = template_update(&stored, unknown.as_ref(), &to, &policies(&[&to]), &site());
+        let result =
+            template_update(&stored, unknown.as_ref(), Goal { to: &to, policies: &policies(&[&to]), site: &site() });
         assert_eq!(result.unwrap_err().cause, Cause::RevisionUnknown);
     }
     // A create would not be injected.
@@ -573,25 +585,32 @@ fn each_reason_to_leave_a_workload_has_its_cause() {
     // A workload without the content gets it, whatever revision the caller knows.
     let bare = deployment(&template);
     for from in [None, Some(revision(&from))] {
-        let change = template_update(&bare, from.as_ref(), &to, &policies(&[&to]), &site()).unwrap();
+        let change =
+            template_update(&bare, from.as_ref(), Goal { to: &to, policies: &policies(&[&to]), site: &site() })
+                .unwrap();
         assert_eq!(change.body, created(&bare, &[&to]).body);
     }
     // The policy in effect has another content, as in a namespace that waits for its step.
-    let change = template_update(&bare, None, &to, &policies(&[&from]), &site()).unwrap();
+    let change = template_update(&bare, None, Goal { to: &to, policies: &policies(&[&from]), site: &site() }).unwrap();
     assert_eq!(carries(&bare.with_body(change.body), &to, &site()), Carries::This);
 }
 
 /// The result for a pod that was created under `from`, after `edit`.
-fn judged(from: &Arc<Policy>, to: &Arc<Policy>, spec: &Value, edit: impl Fn(&mut Value)) -> PodChange {
+fn judged(from: &Arc<Policy>, to: &Arc<Policy>, spec: &Value, edit: impl Fn(&mut Value)) -> NextAction {
     let mut stored = created(&pod(spec), &[from]);
     edit(&mut stored.body);
-    pod_update(&stored, Some(&revision(from)), to, &policies(&[to]), &site(), true)
+    next_action(
+        &stored,
+        Some(&revision(from)),
+        Goal { to, policies: &policies(&[to]), site: &site() },
+        &Asked { can_resize: true, ..Asked::default() },
+    )
 }
 
 /// The changes of a pod in place, without the guard; the reason if there are none.
-fn told(change: PodChange) -> (Value, Value) {
+fn told(change: NextAction) -> (Value, Value) {
     match change {
-        PodChange::InPlace { patch, resize } => {
+        NextAction::InPlace { patch, resize } => {
             let patch = serde_json::to_value(patch).unwrap();
             let changes = patch
                 .as_array()
@@ -601,8 +620,10 @@ fn told(change: PodChange) -> (Value, Value) {
                 .filter(|operation| !operation["path"].as_str().unwrap().contains("injected.scpol.dev"));
             (changes.cloned().collect(), resize.map(|mut resize| resize["spec"].take()).unwrap_or_default())
         }
-        PodChange::Recreate(why) => (json!(why), json!("recreate")),
-        PodChange::Leave(left) => (json!(left.message), json!("leave")),
+        NextAction::Evict { why } => (json!(why), json!("recreate")),
+        NextAction::Leave(left) => (json!(left.message), json!("leave")),
+        NextAction::UpToDate => (json!([]), Value::Null),
+        action => panic!("{action:?}"),
     }
 }
 
@@ -765,7 +786,14 @@ fn cpu_and_memory_of_a_running_pod_are_resized_if_the_server_allows_it() {
         let mut stored = created(&pod(&json!({"containers": [app()]})), &[&from]);
         stored.body["spec"]["containers"][1]["resources"] = as_pod(there.as_ref().unwrap_or(&old));
         let site = Site { minor: Some(minor), ..site() };
-        let judge = |can_resize| pod_update(&stored, Some(&revision(&from)), &to, &policies(&[&to]), &site, can_resize);
+        let judge = |can_resize| {
+            next_action(
+                &stored,
+                Some(&revision(&from)),
+                Goal { to: &to, policies: &policies(&[&to]), site: &site },
+                &Asked { can_resize, ..Asked::default() },
+            )
+        };
         let (changes, resize) = told(judge(true));
         match expected {
             Ok(resources) => {
@@ -817,7 +845,7 @@ fn a_pod_is_created_again_only_if_a_controller_does_so_and_the_policy_would_be_i
         (json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), Cause::NotInjected(Code::Terminating)),
     ] {
         let change = judged(&from, &to, &spec, |body| json_patch::merge(body, &edit));
-        assert!(matches!(&change, PodChange::Leave(left) if left.cause == cause), "{edit}: {change:?}");
+        assert!(matches!(&change, NextAction::Leave(left) if left.cause == cause), "{edit}: {change:?}");
         // Nor for a restart, unless the policy alone decides.
         let mut body = created(&pod(&spec), &[&from]).body;
         json_patch::merge(&mut body, &edit);
@@ -825,19 +853,23 @@ fn a_pod_is_created_again_only_if_a_controller_does_so_and_the_policy_would_be_i
         assert_eq!(left, Some(cause).filter(|cause| !matches!(cause, Cause::NotInjected(_))), "{edit}");
     }
     let judge = |stored: &Workload, from: Option<&Revision>, to: &Arc<Policy>| {
-        pod_update(stored, from, to, &policies(&[to]), &site(), true)
+        next_action(
+            stored,
+            from,
+            Goal { to, policies: &policies(&[to]), site: &site() },
+            &Asked { can_resize: true, ..Asked::default() },
+        )
     };
     let (bare, stored) = (pod(&spec), created(&pod(&spec), &[&from]));
     let clash = policy("p", &json!({"template": {"containers": [{"name": "app", "image": "other"}]}}));
-    assert!(matches!(judge(&bare, None, &to), PodChange::Recreate(_)), "it was missed");
-    assert!(matches!(judge(&stored, None, &to), PodChange::Recreate(_)), "its revision is unknown");
-    assert!(matches!(judge(&bare, None, &clash), PodChange::Leave(_)), "it would be missed again");
-    assert!(matches!(judge(&stored, Some(&revision(&from)), &clash), PodChange::Leave(_)));
+    assert!(matches!(judge(&bare, None, &to), NextAction::Evict { .. }), "it was missed");
+    assert!(matches!(judge(&stored, None, &to), NextAction::Evict { .. }), "its revision is unknown");
+    assert!(matches!(judge(&bare, None, &clash), NextAction::Leave(_)), "it would be missed again");
+    assert!(matches!(judge(&stored, Some(&revision(&from)), &clash), NextAction::Leave(_)));
     let mut unreadable = stored.clone();
     unreadable.body["metadata"]["annotations"]["injected.scpol.dev/p"] = json!("garbage");
-    assert!(matches!(judge(&unreadable, None, &to), PodChange::Leave(_)), "its `envoy` may be in the user's template");
-    let nothing = PodChange::InPlace { patch: Patch::default(), resize: None };
-    assert_eq!(judge(&stored, Some(&revision(&from)), &from), nothing);
+    assert!(matches!(judge(&unreadable, None, &to), NextAction::Leave(_)), "its `envoy` may be in the user's template");
+    assert_eq!(judge(&stored, Some(&revision(&from)), &from), NextAction::UpToDate);
 }
 
 #[test]
@@ -851,7 +883,12 @@ fn containers_of_a_policy_with_an_earlier_template_are_not_the_users() {
     let of_other = |name: &str| policy("other", &json!({"template": {"containers": [theirs(name)]}}));
     let (old, new) = (of_other("earlier"), of_other("later"));
     let stored = created(&deployment(&json!({"spec": {"containers": [app()]}})), &[&from, &old]);
-    let change = template_update(&stored, Some(&revision(&from)), &to, &policies(&[&to, &new]), &site()).unwrap();
+    let change = template_update(
+        &stored,
+        Some(&revision(&from)),
+        Goal { to: &to, policies: &policies(&[&to, &new]), site: &site() },
+    )
+    .unwrap();
     let containers = change.body["spec"]["template"]["spec"]["containers"].as_array().unwrap();
     let variables: Vec<_> = containers.iter().map(|item| (&item["name"], &item["env"][0]["value"])).collect();
     assert_eq!(json!(variables), json!([["app", "2"], ["earlier", "theirs"], ["x", null]]));
@@ -860,7 +897,8 @@ fn containers_of_a_policy_with_an_earlier_template_are_not_the_users() {
 
 /// The action on `workload`, whose policy `to` has the known revision `from`, in short.
 fn acted(workload: &Workload, from: &Policy, to: &Arc<Policy>, asked: &Asked<'_>) -> String {
-    let action = next_action(workload, Some(&revision(from)), to, &policies(&[to]), &site(), asked);
+    let action =
+        next_action(workload, Some(&revision(from)), Goal { to, policies: &policies(&[to]), site: &site() }, asked);
     match action {
         NextAction::UpToDate => "up to date".to_owned(),
         NextAction::Leave(left) => format!("leave: {}", left.cause.code()),
@@ -992,7 +1030,8 @@ fn two_contents_tell_the_way_between_them() {
         assert_eq!(expected(&deployment(&json!({})).kind, Some(&known), &to, &site, &asked), Way::Template);
         let mut stored = created(&bare, &[&from]);
         stored.body["spec"]["containers"][1]["resources"]["requests"]["memory"] = json!("1Gi");
-        let action = next_action(&stored, Some(&known), &to, &policies(&[&to]), &site, &asked);
+        let action =
+            next_action(&stored, Some(&known), Goal { to: &to, policies: &policies(&[&to]), site: &site }, &asked);
         assert_eq!(matches!(action, NextAction::InPlace { .. }), way == Way::InPlace, "{told}: {action:?}");
     }
     // A revision of before these rules may have any content.
@@ -1021,7 +1060,12 @@ fn a_replacement_has_the_new_content_and_nothing_that_a_server_sets() {
     });
     json_patch::merge(&mut stored.body, &by_server);
     let asked = Asked { can_resize: true, ..Asked::default() };
-    let action = next_action(&stored, Some(&revision(&from)), &to, &policies(&[&to]), &site(), &asked);
+    let action = next_action(
+        &stored,
+        Some(&revision(&from)),
+        Goal { to: &to, policies: &policies(&[&to]), site: &site() },
+        &asked,
+    );
     let NextAction::InPlace { patch, resize: Some(resize) } = action else { panic!("{action:?}") };
     let mut tried = replacement(&stored, &patch, Some(&resize));
     let marker = tried["metadata"]["annotations"].take();

@@ -206,7 +206,7 @@ impl Additions<'_> {
     /// such container.
     fn goes_before(&self, at: usize, variables: &mut Variables) -> Option<String> {
         let template = &self.templates[at].delivery.template;
-        let list = LISTS.iter().find(|list| list.field == CONTAINERS)?;
+        let list = List::named(CONTAINERS)?;
         let items = (list.items)(&template.spec).iter().filter(|item| (list.place)(template, item) == Place::Before);
         let added: Vec<String> = items.map(|item| self.is_added(at, list, list.key_of(item), variables)).collect();
         (!added.is_empty()).then(|| any(&added))

@@ -11,7 +11,7 @@ use super::variables::Variables;
 use crate::api::v1alpha1::RawObject;
 use crate::inject::conflict::{self, ANY_IP, HostPort, Phase};
 use crate::inject::pod::Network;
-use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, has_volume};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -137,8 +137,7 @@ fn volumes(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) 
     let containers: Vec<_> = conflict::running(&delivery.template).collect();
     let by_containers = containers.iter().flat_map(|container| container.volumes());
     let by_mounts = spec.volume_mounts.iter().filter_map(|mount| mount.get("name")?.as_str());
-    let is_own = |name: &str| spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name));
-    let needed: BTreeSet<&str> = by_containers.chain(by_mounts).filter(|name| !is_own(name)).collect();
+    let needed: BTreeSet<&str> = by_containers.chain(by_mounts).filter(|name| !has_volume(spec, name)).collect();
     let is_there = |name: &str| {
         let mut places = vec![access.names("volumes", variables)];
         places.extend(access.claims(variables));
