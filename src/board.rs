@@ -7,7 +7,7 @@
 //! | [`RolloutState`] | the rollouts, after each look | the controller, for statuses and metrics |
 
 use crate::api::condition::Progress;
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyRef};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,8 +79,8 @@ impl RolloutState {
     }
 }
 
-/// Facts by the name of the policy.
-type Facts<T> = Arc<BTreeMap<String, T>>;
+/// Facts by policy.
+type Facts<T> = Arc<BTreeMap<PolicyRef, T>>;
 
 /// The facts between the tasks of one term of leadership.
 #[derive(Default)]
@@ -91,12 +91,12 @@ pub struct Board {
 
 impl Board {
     /// What new workloads get from `policy` now.
-    pub fn in_force(&self, policy: &str) -> InForce {
+    pub fn in_force(&self, policy: &PolicyRef) -> InForce {
         self.in_force.borrow().get(policy).cloned().unwrap_or_default()
     }
 
     /// Sets what is in force. Of a policy that is not in `facts` nothing is known.
-    pub fn set_in_force(&self, facts: BTreeMap<String, InForce>) {
+    pub fn set_in_force(&self, facts: BTreeMap<PolicyRef, InForce>) {
         self.in_force.send_if_modified(|known| {
             let is_news = **known != facts;
             if is_news {
@@ -112,7 +112,7 @@ impl Board {
     }
 
     /// How far the rollout of `policy` is; none before the leader has looked at it.
-    pub fn rollout(&self, policy: &str) -> Option<RolloutState> {
+    pub fn rollout(&self, policy: &PolicyRef) -> Option<RolloutState> {
         self.rollouts.borrow().get(policy).cloned()
     }
 
@@ -122,7 +122,7 @@ impl Board {
     }
 
     /// Sets how far all rollouts are. Readers are woken unless only counts and the words of messages have changed.
-    pub fn set_rollouts(&self, states: BTreeMap<String, RolloutState>) {
+    pub fn set_rollouts(&self, states: BTreeMap<PolicyRef, RolloutState>) {
         self.rollouts.send_if_modified(|known| {
             let is_same = known.len() == states.len()
                 && known.iter().zip(&states).all(|(a, b)| a.0 == b.0 && a.1.essence() == b.1.essence());
@@ -140,6 +140,10 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn envoy() -> PolicyRef {
+        PolicyRef::of_cluster("envoy")
+    }
 
     fn complete() -> RolloutState {
         RolloutState {
@@ -169,9 +173,9 @@ mod tests {
     fn of_a_policy_nothing_is_known_before_the_controller_has_concluded() {
         let board = Board::default();
         let mut changes = board.in_force_changes();
-        assert_eq!((board.in_force("envoy"), board.rollout("envoy")), (InForce::Unknown, None));
+        assert_eq!((board.in_force(&envoy()), board.rollout(&envoy())), (InForce::Unknown, None));
         let spec = InForce::Spec { uid: "u".into(), spec_hash: "a".into() };
-        let facts = |fact: &InForce| BTreeMap::from([("envoy".to_owned(), fact.clone())]);
+        let facts = |fact: &InForce| BTreeMap::from([(envoy(), fact.clone())]);
         // What is set, whether readers wake, and what is known then.
         for (set, is_news, known) in [
             (facts(&spec), true, &spec),
@@ -182,7 +186,7 @@ mod tests {
             board.set_in_force(set);
             assert_eq!(changes.has_changed().ok(), Some(is_news), "{known:?}");
             changes.mark_unchanged();
-            assert_eq!(board.in_force("envoy"), *known);
+            assert_eq!(board.in_force(&envoy()), *known);
         }
     }
 
@@ -207,10 +211,10 @@ mod tests {
             (RolloutState { current: Some("new".into()), ..complete() }, true),
             (RolloutState { restarted: Some(Timestamp::UNIX_EPOCH), ..complete() }, true),
         ] {
-            board.set_rollouts(BTreeMap::from([("envoy".to_owned(), state.clone())]));
+            board.set_rollouts(BTreeMap::from([(envoy(), state.clone())]));
             assert_eq!(changes.has_changed().ok(), Some(is_news), "{state:?}");
             changes.mark_unchanged();
-            assert_eq!(board.rollout("envoy"), Some(state), "what is known is always the latest");
+            assert_eq!(board.rollout(&envoy()), Some(state), "what is known is always the latest");
         }
         board.set_rollouts(BTreeMap::new());
         assert_eq!(changes.has_changed().ok(), Some(true), "the policy is gone");

@@ -14,7 +14,7 @@ use sidecar_policy::content::{Content, Revision};
 use sidecar_policy::decision::{self, Decision};
 use sidecar_policy::inject::{self, marker};
 use sidecar_policy::policy::extent::{Extent, Place};
-use sidecar_policy::policy::{Policies, Policy, Site};
+use sidecar_policy::policy::{Policies, Policy, PolicyRef, Site};
 use sidecar_policy::refit::{self, Asked, Goal};
 use sidecar_policy::review::{Call, Caller, Review};
 use sidecar_policy::rollout::member::{Member, takes_part};
@@ -130,6 +130,10 @@ fn spec(image: &str) -> Value {
     })
 }
 
+fn calm() -> PolicyRef {
+    PolicyRef::of_cluster("calm")
+}
+
 /// What a leader knows. It outlives an object.
 struct Leader<'a> {
     scene: &'a Scene,
@@ -152,8 +156,8 @@ impl<'a> Leader<'a> {
     /// Whatever came meanwhile, the workload of somebody else and its policy are as before.
     fn check_neighbour(&self) {
         let expected = Counts { matched: 1, injected: 1, ..Counts::default() };
-        assert_eq!(self.census.counts("calm"), expected);
-        let members = self.fleet.members("calm", BASIS, std::iter::empty()).unwrap();
+        assert_eq!(self.census.counts(&calm()), expected);
+        let members = self.fleet.members(&calm(), BASIS, std::iter::empty()).unwrap();
         assert_eq!(members.len(), 1);
         let look = look(&mut Memory::default(), "calm", members, &self.scene.policies);
         assert!(look.is_complete && look.ready == 1, "{look:?}");
@@ -171,8 +175,8 @@ impl<'a> Leader<'a> {
             around.behind(own, true, &fate, workload);
             decision::rehearsal(own, workload, site);
             let member = Member::of(workload, object.age(), policy, site);
-            let is_matched = fate.iter().any(|(name, _)| **name == *policy.name) && takes_part(workload);
-            self.fleet.see(&policy.name, &object_ref, is_matched.then_some(member));
+            let is_matched = fate.iter().any(|(of, _)| *of == policy.reference()) && takes_part(workload);
+            self.fleet.see(&policy.reference(), &object_ref, is_matched.then_some(member));
         }
         starts::stuck(policies, workload);
         starts::unready_pods(workload);
@@ -209,7 +213,9 @@ impl<'a> Leader<'a> {
         if self.kept.len() > KEPT {
             self.fleet.gone(&self.kept.remove(0));
         }
-        let Some(members) = self.fleet.members("envoy", BASIS, std::iter::empty()) else { return };
+        let Some(members) = self.fleet.members(&PolicyRef::of_cluster("envoy"), BASIS, std::iter::empty()) else {
+            return;
+        };
         let seen = look(&mut self.rolling, "envoy", members, &self.scene.policies);
         for (number, next) in seen.next.iter().enumerate() {
             let member = &members[&next.object];
@@ -283,7 +289,7 @@ fn assert_counted_as_decided(policies: &Policies, fate: &census::Fate, workload:
     let decision = Decision::of(policies, workload, site);
     for policy in policies.at(workload).filter(|policy| policy.injects() && policy.is_enforced()) {
         let name = policy.name.as_str();
-        let tally = fate.iter().find(|(of, _)| **of == *name).map(|(_, tally)| *tally);
+        let tally = fate.iter().find(|(of, _)| &*of.name == name).map(|(_, tally)| *tally);
         let is_missing = matches!(tally, Some(Tally::Missed | Tally::Outdated | Tally::Collided));
         let left = decision.rest.iter().find(|left| left.policy.name == name);
         let is_due =

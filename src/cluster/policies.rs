@@ -405,7 +405,7 @@ impl WatchedPolicies {
                 if let Some(kept) = kept {
                     return kept.clone();
                 }
-                let split = || splits.of(&policy, revisions.of_policy(name));
+                let split = || splits.of(&policy, revisions.of_policy(&policy.reference()));
                 survival::attempt(metrics, "splitting a policy", split).unwrap_or(policy)
             };
             let parsed = stored.parsed.clone().map(split);

@@ -2,6 +2,7 @@
 //! [`crate::rollout::stored`].
 
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
+use crate::policy::PolicyRef;
 use crate::rollout::{Foreign, Stored};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::core::ApiResource;
@@ -33,7 +34,7 @@ pub enum Knowledge {
 #[derive(Clone, Debug, Default)]
 pub struct Revisions {
     pub knowledge: Knowledge,
-    by_policy: BTreeMap<String, Vec<Stored>>,
+    by_policy: BTreeMap<PolicyRef, Vec<Stored>>,
     foreign: Vec<Foreign>,
 }
 
@@ -44,10 +45,12 @@ impl Revisions {
         revisions: impl Iterator<Item = Result<Stored, Foreign>>,
         is_owned: impl Fn(&Stored) -> bool,
     ) -> Self {
-        let (mut by_policy, mut foreign) = (BTreeMap::<String, Vec<Stored>>::new(), Vec::new());
+        let (mut by_policy, mut foreign) = (BTreeMap::<PolicyRef, Vec<Stored>>::new(), Vec::new());
         for revision in revisions {
             match revision {
-                Ok(stored) if is_owned(&stored) => by_policy.entry(stored.policy.clone()).or_default().push(stored),
+                Ok(stored) if is_owned(&stored) => {
+                    by_policy.entry(PolicyRef::of_cluster(&stored.policy)).or_default().push(stored)
+                }
                 Ok(stored) => foreign.push(stored.into_foreign()),
                 Err(unknown) => foreign.push(unknown),
             }
@@ -59,7 +62,7 @@ impl Revisions {
     }
 
     /// The revisions of `policy`, oldest first.
-    pub fn of_policy(&self, policy: &str) -> &[Stored] {
+    pub fn of_policy(&self, policy: &PolicyRef) -> &[Stored] {
         self.by_policy.get(policy).map(Vec::as_slice).unwrap_or_default()
     }
 

@@ -37,7 +37,7 @@ use crate::engine::reach::Reachable;
 use crate::engine::registration::{self, Registrar};
 use crate::engine::{Surroundings, Unavailable, trial};
 use crate::operator::Operator;
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyRef};
 use crate::workload::{Kind, ObjectRef};
 use crate::workloads::Workloads;
 use crate::workloads::waiting::Waiting;
@@ -228,7 +228,7 @@ impl Controller {
             snapshot,
             surroundings: self.surroundings(),
             registrations: &self.registrations,
-            sample: &|name, hash| self.workloads.ledger(|ledger| ledger.sample(name, hash)),
+            sample: &|name, hash| self.workloads.ledger(|ledger| ledger.sample(&PolicyRef::of_cluster(name), hash)),
             now: Instant::now(),
         };
         let requests = self.planner.draw(&inputs);
@@ -343,7 +343,9 @@ impl Controller {
             Some(Err(Readiness::Audit { .. })) => {
                 let snapshot = self.snapshots.borrow();
                 let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
-                Err(Readiness::Audit { sample: self.workloads.ledger(|ledger| ledger.sample(name, &hash)) })
+                Err(Readiness::Audit {
+                    sample: self.workloads.ledger(|ledger| ledger.sample(&PolicyRef::of_cluster(name), &hash)),
+                })
             }
             Some(Err(outcome)) => Err(outcome.clone()),
             None => Err(Readiness::FirstSight),

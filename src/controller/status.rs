@@ -13,7 +13,7 @@ use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot, StoredPolicy};
 use crate::engine::lifecycle::Registration;
 use crate::engine::{EngineName, Unavailable};
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyRef};
 use crate::workloads::census::Counts;
 use crate::workloads::starts::{self, Starts};
 use crate::workloads::waiting::{Pending, Waiting};
@@ -75,7 +75,7 @@ impl Statuses {
     }
 
     /// What is in force, as far as it is known.
-    pub(super) fn in_force(&self) -> BTreeMap<String, InForce> {
+    pub(super) fn in_force(&self) -> BTreeMap<PolicyRef, InForce> {
         let known = self.policies.iter().filter_map(|(name, state)| {
             let fact = match &state.outcome {
                 Readiness::FirstSight => return None,
@@ -84,7 +84,7 @@ impl Statuses {
                 }
                 _ => InForce::Nothing,
             };
-            Some((name.clone(), fact))
+            Some((PolicyRef::of_cluster(name), fact))
         });
         known.collect()
     }
@@ -125,9 +125,9 @@ impl Controller {
         let own = self.registrations.of_policy(name).and_then(Registration::settled);
         let on_pods = own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.is_pod()));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
-        let lasting = self.workloads.ledger(|ledger| ledger.lasting(name, Instant::now()));
+        let lasting = self.workloads.ledger(|ledger| ledger.lasting(&policy.reference(), Instant::now()));
         let starts = self.workloads.starts(Starts::sums);
-        let stuck = starts.get(name).map(|sums| (Code::SidecarNotStarting, starts::message(sums)));
+        let stuck = starts.get(&policy.reference()).map(|sums| (Code::SidecarNotStarting, starts::message(sums)));
         let degraded = lasting.or(stuck).or(restriction);
         let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {
@@ -175,7 +175,7 @@ impl Controller {
     }
 
     fn counts(&self, name: &str) -> Counts {
-        self.workloads.census(|census| census.counts(name))
+        self.workloads.census(|census| census.counts(&PolicyRef::of_cluster(name)))
     }
 
     /// Writes into the status of `policies` that the operator stops, before their registrations are deleted. Otherwise the next
@@ -317,9 +317,10 @@ impl Controller {
         let old: SidecarPolicyStatus = serde_json::from_value(known.clone()).unwrap_or_default();
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
-        let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
+        let of = PolicyRef::of_cluster(name);
+        let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(&of), ledger.missed(&of)));
         let revision = policy.and_then(|policy| policy.revision());
-        let rollout = self.settings.board.rollout(name).unwrap_or_default().now(revision);
+        let rollout = self.settings.board.rollout(&of).unwrap_or_default().now(revision);
         let (updated, ready) = (rollout.updated as i64, rollout.ready as i64);
         let rolls = rollout.progress.is_some();
         let now = Timestamp::now();
@@ -403,16 +404,16 @@ impl Controller {
         let rollouts = self.settings.board.rollouts();
         let rolling = || rollouts.iter().filter(|(_, state)| state.progress.is_some());
         let gauge = |value: fn(&RolloutState) -> usize| {
-            rolling().map(|(policy, state)| ([policy.clone()], value(state) as i64)).collect()
+            rolling().map(|(policy, state)| ([policy.to_string()], value(state) as i64)).collect()
         };
-        rolling().for_each(|(policy, _)| metrics.rollouts.show(policy));
+        rolling().for_each(|(policy, _)| metrics.rollouts.show(&policy.to_string()));
         metrics.rollouts.updated.set(gauge(|state| state.updated));
         metrics.rollouts.remaining.set(gauge(|state| state.remaining));
         metrics.rollouts.halted.set(gauge(|state| usize::from(state.is_halted)));
         metrics.pending.oldest.set(age(pending.oldest));
         metrics.pending.oldest_foreign.set(age(pending.oldest_foreign));
         let is_halted = |name: &str| {
-            let progress = rollouts.get(name).and_then(|state| state.progress.as_ref());
+            let progress = rollouts.get(&PolicyRef::of_cluster(name)).and_then(|state| state.progress.as_ref());
             matches!(progress, Some(Progress::Halted(_)))
         };
         let is_ready = |(name, state): &(&String, &PolicyState)| match state.outcome {
@@ -434,7 +435,8 @@ impl Controller {
         let policies = self.statuses.policies.keys().flat_map(|policy| {
             let counts = self.counts(policy);
             // Each workload has one state, so that they can be added up.
-            let failed = self.workloads.ledger(|ledger| ledger.missed(policy)).min(counts.missed);
+            let failed =
+                self.workloads.ledger(|ledger| ledger.missed(&PolicyRef::of_cluster(policy))).min(counts.missed);
             let others = [("failed", failed), ("pending", pending.by_policy.get(policy).copied().unwrap_or_default())];
             states(Counts { missed: counts.missed - failed, ..counts })
                 .into_iter()

@@ -95,7 +95,7 @@ async fn attempt(
     let workload = Workload::new(&object.kind, stored.value()).within(namespace);
     let policy = policy.at(&workload);
     let (policies, site) = (operator.snapshot().policies, operator.site());
-    if !census::is_matched(&workload, &policy.name, &policies, &site) || !stored.is_initialized() {
+    if !census::is_matched(&workload, &policy.reference(), &policies, &site) || !stored.is_initialized() {
         return not_needed(Some(stored.version()));
     }
     let asked = Asked {

@@ -29,7 +29,7 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::policies::Snapshot;
 use crate::cluster::revisions::Knowledge;
 use crate::cluster::rights::{Right, may};
-use crate::policy::{Policy, Site, checks};
+use crate::policy::{Policy, PolicyRef, Site, checks};
 use crate::rollout::limit::Evictions;
 use crate::rollout::record::MINUTE;
 use crate::rollout::stored::rolls;
@@ -127,8 +127,8 @@ impl Roller<'_> {
             self.workloads.fleet(|fleet| {
                 // Not those of an older snapshot: what was seen since is not seen again.
                 let policies = operator.snapshot().policies;
-                fleet.retain_policies(|name, kind| {
-                    policies.get(name).is_some_and(|policy| rolls(policy) && policy.kinds.contains(kind))
+                fleet.retain_policies(|of, kind| {
+                    policies.get(&of.name).is_some_and(|policy| rolls(policy) && policy.kinds.contains(kind))
                 });
             });
         }
@@ -151,7 +151,7 @@ impl Roller<'_> {
                 Err(_) => rolled.shown = RolloutState::default(),
             }
         }
-        let states = self.policies.iter().map(|(name, rolled)| (name.clone(), rolled.shown.clone()));
+        let states = self.policies.iter().map(|(name, rolled)| (PolicyRef::of_cluster(name), rolled.shown.clone()));
         self.board.set_rollouts(states.collect());
     }
 
@@ -197,7 +197,7 @@ impl Roller<'_> {
         let facts = policy::Around {
             workloads: self.workloads,
             owners: self.owners_for(policy),
-            is_in_force: self.board.in_force(&policy.name) == InForce::by(policy),
+            is_in_force: self.board.in_force(&policy.reference()) == InForce::by(policy),
             leader: &self.leader,
             evictions,
             busy,
@@ -216,7 +216,7 @@ impl Roller<'_> {
             }
             return None;
         }
-        let revisions = rolled.revisions(snapshot.revisions.of_policy(&policy.name));
+        let revisions = rolled.revisions(snapshot.revisions.of_policy(&policy.reference()));
         if let Some(task) = rolled.housekeeping(policy, stored, &revisions) {
             if rolls(policy) && matches!(task, Task::Begin(..)) {
                 (rolled.shown.update, rolled.shown.is_halted) = (Some(hash.to_owned()), false);
@@ -238,7 +238,7 @@ impl Roller<'_> {
     fn evictions_left(&mut self, snapshot: &Snapshot) -> usize {
         let now = Timestamp::now().as_second();
         let begun = self.policies.iter().map(|(name, rolled)| {
-            let revisions = rolled.revisions(snapshot.revisions.of_policy(name));
+            let revisions = rolled.revisions(snapshot.revisions.of_policy(&PolicyRef::of_cluster(name)));
             let recorded = revisions.last().map_or(0, |last| last.record.progress.evictions_since(now - MINUTE));
             recorded.saturating_add(rolled.announced)
         });
@@ -249,8 +249,9 @@ impl Roller<'_> {
     /// The owners of which the rollout of the policy `name` may be evicting a pod.
     fn evicting(&self, name: &str, snapshot: &Snapshot) -> Busy {
         let Some(rolled) = self.policies.get(name) else { return Busy::new() };
-        let (shown, now) = (snapshot.revisions.of_policy(name), Timestamp::now());
-        self.workloads.fleet(|fleet| rolled.evicting(shown, fleet.known(name), now))
+        let of = PolicyRef::of_cluster(name);
+        let (shown, now) = (snapshot.revisions.of_policy(&of), Timestamp::now());
+        self.workloads.fleet(|fleet| rolled.evicting(shown, fleet.known(&of), now))
     }
 
     /// The makers of pods, if the policy targets pods.

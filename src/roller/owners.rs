@@ -270,7 +270,7 @@ fn owner(
         pod = pod.within(namespaces.get(object.namespace()));
     }
     let fate = census::fate(&pod, policies, site, |_, _| false);
-    let matched = fate.iter().filter(|(_, tally)| *tally != Tally::Unknown).map(|(policy, _)| policy.clone());
+    let matched = fate.iter().filter(|(_, tally)| *tally != Tally::Unknown).map(|(policy, _)| policy.name.clone());
     let matched: BTreeSet<Arc<str>> = matched.collect();
     let carried = fate.iter().filter(|(_, tally)| matches!(tally, Tally::Injected | Tally::Outdated));
     let is_covered = policies.iter().any(|policy| policy.covers_namespace(object.namespace()));
@@ -282,7 +282,7 @@ fn owner(
         created: object.created(),
         astray: astray(body),
         fails_since: fails_since(body),
-        carried: carried.map(|(policy, _)| policy.clone()).collect(),
+        carried: carried.map(|(policy, _)| policy.name.clone()).collect(),
         policies: matched,
     })
 }

@@ -208,10 +208,10 @@ impl Rolled {
         let owners = around.owners.as_ref().map(AsRef::as_ref).map_err(Clone::clone);
         let (outcome, updates) = workloads.fleet(|fleet| {
             let served = policy.kinds.iter().filter(|kind| !kind.is_job() && operator.resource(kind).is_some());
-            let members = workloads.basis(at).and_then(|basis| fleet.members(&policy.name, basis, served));
-            let beside = owners.as_ref().map(|owners| fleet.beside(&policy.name, owners)).unwrap_or_default();
+            let members = workloads.basis(at).and_then(|basis| fleet.members(&policy.reference(), basis, served));
+            let beside = owners.as_ref().map(|owners| fleet.beside(&policy.reference(), owners)).unwrap_or_default();
             let stuck = |object: &ObjectRef| {
-                workloads.starts(|starts| starts.stuck_in(object, &policy.name, policy.template_hash()))
+                workloads.starts(|starts| starts.stuck_in(object, &policy.reference(), policy.template_hash()))
             };
             let way = |object: &ObjectRef, member: &Member| {
                 let from = match &member.carries {

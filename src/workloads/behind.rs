@@ -4,7 +4,7 @@ use super::census::{self, Tally};
 use crate::api::code::Code;
 use crate::decision::{Decision, Outcome};
 use crate::inject;
-use crate::policy::{Policies, Policy, Reason, Site};
+use crate::policy::{Policies, Policy, PolicyRef, Reason, Site};
 use crate::workload::Workload;
 use kube::core::ApiResource;
 use serde::Serialize;
@@ -63,7 +63,7 @@ impl Around<'_> {
         fate: &census::Fate,
         workload: &Workload,
     ) -> Option<Behind> {
-        let (_, tally) = fate.iter().find(|(name, _)| **name == *policy.name)?;
+        let (_, tally) = fate.iter().find(|(of, _)| *of == policy.reference())?;
         if matches!(tally, Tally::Injected | Tally::Unknown) {
             return None;
         }
@@ -89,12 +89,12 @@ impl Around<'_> {
 /// template would count as the user's own content. If there is one, current templates are removed too, since templates
 /// may share content. The operator injects them again.
 fn taken_out(policies: &Policies, fate: &census::Fate) -> Vec<String> {
-    let comes_back = |name: &str| policies.get(name).is_some_and(|policy| policy.is_enforced());
+    let comes_back = |of: &PolicyRef| policies.get(&of.name).is_some_and(|policy| policy.is_enforced());
     let carried =
-        fate.iter().filter(|(name, tally)| matches!(tally, Tally::Injected | Tally::Outdated) && comes_back(name));
+        fate.iter().filter(|(of, tally)| matches!(tally, Tally::Injected | Tally::Outdated) && comes_back(of));
     let carried: Vec<_> = carried.collect();
     let is_any_outdated = carried.iter().any(|(_, tally)| *tally == Tally::Outdated);
-    carried.into_iter().filter(|_| is_any_outdated).map(|(name, _)| name.to_string()).collect()
+    carried.into_iter().filter(|_| is_any_outdated).map(|(of, _)| of.name.to_string()).collect()
 }
 
 /// The reason of the failure if `workload` were recreated without the content of the policies `taken_out`, by `policy` or

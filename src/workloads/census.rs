@@ -6,7 +6,7 @@
 use crate::cluster::object::Object;
 use crate::inject::Presence;
 use crate::policy::checks::{self, Common};
-use crate::policy::{Policies, Policy, Site, Verdict, decide_with, deliver};
+use crate::policy::{Policies, Policy, PolicyRef, Site, Verdict, decide_with, deliver};
 use crate::ranking::{self, Standing};
 use crate::workload::{Kind, Workload};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -29,8 +29,8 @@ pub enum Tally {
     Unknown,
 }
 
-/// The fate of a workload: its tally for each policy that matches it, by name.
-pub type Fate = Vec<(Arc<str>, Tally)>;
+/// The fate of a workload: its tally for each policy that matches it, in order.
+pub type Fate = Vec<(PolicyRef, Tally)>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -124,7 +124,7 @@ pub struct Census {
     free: Vec<u32>,
     index: HashMap<Shared, u32>,
     /// The sums of each policy with a match. They are kept up to date, because each reader asks for every policy.
-    sums: HashMap<Arc<str>, Counts>,
+    sums: HashMap<PolicyRef, Counts>,
     listing: u32,
     /// The running listings.
     open: HashSet<u32>,
@@ -226,12 +226,12 @@ impl Census {
         }
     }
 
-    pub fn counts(&self, policy: &str) -> Counts {
+    pub fn counts(&self, policy: &PolicyRef) -> Counts {
         self.sums.get(policy).copied().unwrap_or_default()
     }
 
     /// The counts by policy and namespace, of those with a match.
-    pub fn by_namespace(&self) -> BTreeMap<(Arc<str>, Arc<str>), Counts> {
+    pub fn by_namespace(&self) -> BTreeMap<(PolicyRef, Arc<str>), Counts> {
         let mut counts: BTreeMap<_, Counts> = BTreeMap::new();
         for (shared, objects) in self.fates.iter().filter(|(_, objects)| *objects > 0) {
             for (policy, tally) in &shared.fate {
@@ -259,7 +259,7 @@ impl Census {
     }
 
     /// How often a workload in `namespace` has each tally, for the policies for which `counts` is true.
-    pub fn tallies(&self, namespace: &str, counts: impl Fn(&str) -> bool) -> HashMap<Tally, i64> {
+    pub fn tallies(&self, namespace: &str, counts: impl Fn(&PolicyRef) -> bool) -> HashMap<Tally, i64> {
         let mut tallies = HashMap::new();
         for (shared, objects) in self.fates.iter().filter(|(shared, _)| *shared.namespace == *namespace) {
             for (_, tally) in shared.fate.iter().filter(|(policy, _)| counts(policy)) {
@@ -327,12 +327,12 @@ impl Census {
     }
 }
 
-/// The policies whose templates collide, by name, in both orders of the two.
+/// The policies whose templates collide, in both orders of the two.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
-    pairs: HashSet<(String, String)>,
-    /// The hash of the spec of each policy that has been compared, by name.
-    compared: HashMap<String, String>,
+    pairs: HashSet<(PolicyRef, PolicyRef)>,
+    /// The hash of the spec of each policy that has been compared.
+    compared: HashMap<PolicyRef, String>,
 }
 
 impl Pairs {
@@ -344,38 +344,42 @@ impl Pairs {
     /// The colliding pairs among `policies`. Pairs that have been compared already are copied from `self`.
     pub fn renewed(&self, policies: &Policies) -> Self {
         let enforced = policies.iter().filter(|policy| policy.is_enforced());
-        let is_known = |policy: &&Arc<Policy>| self.compared.get(&policy.name) == Some(&policy.spec_hash);
+        let is_known = |policy: &&Arc<Policy>| self.compared.get(&policy.reference()) == Some(&policy.spec_hash);
         let (mut old, new): (Vec<_>, Vec<_>) = enforced.partition(is_known);
-        let compared: HashMap<_, _> =
-            old.iter().map(|policy| (policy.name.clone(), policy.spec_hash.clone())).collect();
-        let stays = |(a, b): &&(String, String)| compared.contains_key(a) && compared.contains_key(b);
+        let compared: HashMap<_, _> = old.iter().map(|policy| (policy.reference(), policy.spec_hash.clone())).collect();
+        let stays = |(a, b): &&(PolicyRef, PolicyRef)| compared.contains_key(a) && compared.contains_key(b);
         let mut renewed = Self { pairs: self.pairs.iter().filter(stays).cloned().collect(), compared };
         for policy in new {
             let collides = |other: &&&Arc<Policy>| policy.collides_with(other);
             for other in old.iter().filter(collides) {
-                renewed.pairs.insert((policy.name.clone(), other.name.clone()));
-                renewed.pairs.insert((other.name.clone(), policy.name.clone()));
+                renewed.pairs.insert((policy.reference(), other.reference()));
+                renewed.pairs.insert((other.reference(), policy.reference()));
             }
-            renewed.compared.insert(policy.name.clone(), policy.spec_hash.clone());
+            renewed.compared.insert(policy.reference(), policy.spec_hash.clone());
             old.push(policy);
         }
         renewed
     }
 
     /// Whether the templates of the two policies collide.
-    pub fn collide(&self, a: &str, b: &str) -> bool {
-        self.pairs.contains(&(a.to_owned(), b.to_owned()))
+    pub fn collide(&self, a: &PolicyRef, b: &PolicyRef) -> bool {
+        self.pairs.contains(&(a.clone(), b.clone()))
     }
 }
 
 /// Whether `policy`, one of `policies`, matches `workload`, which is stored.
-pub fn is_matched(workload: &Workload, policy: &str, policies: &Policies, site: &Site) -> bool {
+pub fn is_matched(workload: &Workload, policy: &PolicyRef, policies: &Policies, site: &Site) -> bool {
     let fate = fate(workload, policies, site, |_, _| false);
-    fate.iter().any(|(name, tally)| **name == *policy && *tally != Tally::Unknown)
+    fate.iter().any(|(of, tally)| of == policy && *tally != Tally::Unknown)
 }
 
 /// The fate of `workload`, which is stored and initialized, for `policies`. `collide` says whether two policies collide.
-pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
+pub fn fate(
+    workload: &Workload,
+    policies: &Policies,
+    site: &Site,
+    collide: impl Fn(&PolicyRef, &PolicyRef) -> bool,
+) -> Fate {
     let common = Common::of(workload, site);
     let at_hand = policies.at(workload);
     let judged: Vec<(&Arc<Policy>, Verdict)> =
@@ -400,7 +404,7 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
         matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();
     let contradict = |at: usize, other: usize| {
         let (one, two) = (enforced[at], enforced[other]);
-        collide(&one.name, &two.name) || one.disagreement(two, &workload.kind).is_some()
+        collide(&one.reference(), &two.reference()) || one.disagreement(two, &workload.kind).is_some()
     };
     // Only where it matters, because most workloads have what they are to have.
     let is_missed = matching.iter().any(|(_, tally)| *tally == Tally::Missed);
@@ -416,7 +420,7 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
             } else {
                 *tally
             };
-            (Arc::from(policy.name.as_str()), tally)
+            (policy.reference(), tally)
         })
         .collect()
 }
@@ -471,11 +475,11 @@ mod tests {
     }
 
     fn fate(tally: Tally) -> Fate {
-        vec![(Arc::from("p"), tally)]
+        vec![(PolicyRef::of_cluster("p"), tally)]
     }
 
     fn counts(census: &Census) -> Counts {
-        census.counts("p")
+        census.counts(&PolicyRef::of_cluster("p"))
     }
 
     /// The only container lacks the variable that the marker lists. A policy that is in force names that container: only
@@ -508,7 +512,7 @@ mod tests {
             let policies = Policies::new([adds.clone(), policy("logs", logs)]);
             assert!(adds.is_claimed(&workload));
             let fate = super::fate(&workload, &policies, &site, |_, _| false);
-            let found = fate.iter().find(|(name, _)| **name == *"adds").map(|(_, tally)| *tally);
+            let found = fate.iter().find(|(of, _)| *of == adds.reference()).map(|(_, tally)| *tally);
             assert_eq!(found, Some(expected), "{namespace}");
             let decision = crate::decision::Decision::of(&policies, &workload, &site);
             let is_due = decision.inject.iter().any(|policy| policy.name == "adds");
@@ -569,7 +573,10 @@ mod tests {
             assert_eq!((&pairs.pairs, &pairs.compared), (&Pairs::of(&policies).pairs, &Pairs::of(&policies).compared));
             let expected =
                 images.iter().flat_map(|a| images.iter().filter(move |b| a.1 != b.1).map(move |b| (a.0, b.0)));
-            assert!(expected.clone().all(|(a, b)| pairs.collide(a, b)) && expected.count() == pairs.pairs.len());
+            assert!(
+                expected.clone().all(|(a, b)| pairs.collide(&PolicyRef::of_cluster(a), &PolicyRef::of_cluster(b)))
+                    && expected.count() == pairs.pairs.len()
+            );
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Nothing is kept for other policies. A member takes some 300 bytes.
 
+use crate::policy::PolicyRef;
 use crate::rollout::{Member, Members, Owners};
 use crate::workload::{Kind, ObjectRef};
 use std::collections::{BTreeMap, HashMap};
@@ -16,8 +17,8 @@ pub struct Basis {
     pub namespaces: Option<u64>,
 }
 
-/// The basis of each policy, by name.
-pub type Bases = BTreeMap<String, Basis>;
+/// The basis of each policy.
+pub type Bases = BTreeMap<PolicyRef, Basis>;
 
 /// What is known of the workloads of one policy.
 #[derive(Default)]
@@ -33,22 +34,18 @@ struct OfPolicy {
 /// The members of each policy.
 #[derive(Default)]
 pub struct Fleet {
-    policies: HashMap<Arc<str>, OfPolicy>,
+    policies: HashMap<PolicyRef, OfPolicy>,
     /// Whether a member has changed since [`Self::take_changed`].
     has_changed: bool,
 }
 
 impl Fleet {
-    fn of(&mut self, policy: &str) -> &mut OfPolicy {
-        // Nearly always it is there, and a name need not be copied.
-        if !self.policies.contains_key(policy) {
-            self.policies.insert(Arc::from(policy), OfPolicy::default());
-        }
-        self.policies.get_mut(policy).expect("it is there")
+    fn of(&mut self, policy: &PolicyRef) -> &mut OfPolicy {
+        self.policies.entry(policy.clone()).or_default()
     }
 
     /// Records that `policy` matches `object`; none if it does not, or no longer.
-    pub fn see(&mut self, policy: &str, object: &ObjectRef, member: Option<Member>) {
+    pub fn see(&mut self, policy: &PolicyRef, object: &ObjectRef, member: Option<Member>) {
         let Some(member) = member else {
             self.has_changed |= self.policies.get_mut(policy).is_some_and(|of| of.members.remove(object).is_some());
             return;
@@ -63,7 +60,7 @@ impl Fleet {
     }
 
     /// Records that the pod `object` is no member of `policy`, and has that controller; none if it is one, or has none.
-    pub fn see_beside(&mut self, policy: &str, object: &ObjectRef, controller: Option<Arc<str>>) {
+    pub fn see_beside(&mut self, policy: &PolicyRef, object: &ObjectRef, controller: Option<Arc<str>>) {
         match controller {
             Some(controller) => drop(self.of(policy).beside.insert(object.clone(), controller)),
             None => drop(self.policies.get_mut(policy).and_then(|of| of.beside.remove(object))),
@@ -72,7 +69,7 @@ impl Fleet {
 
     /// How many pods each of `owners` has that are no members of `policy`. A user can write any controller into a pod: one of another
     /// namespace does not count.
-    pub fn beside(&self, policy: &str, owners: &Owners) -> HashMap<Arc<str>, usize> {
+    pub fn beside(&self, policy: &PolicyRef, owners: &Owners) -> HashMap<Arc<str>, usize> {
         let mut counts = HashMap::new();
         for (object, controller) in self.policies.get(policy).into_iter().flat_map(|of| &of.beside) {
             if owners.get(controller).is_some_and(|owner| owner.namespace == object.namespace) {
@@ -91,7 +88,7 @@ impl Fleet {
     }
 
     /// Forgets the workloads for which `keeps` is false, by policy. Returns whether there was a member among them.
-    fn retain_all(&mut self, keeps: impl Fn(&str, &ObjectRef) -> bool) -> bool {
+    fn retain_all(&mut self, keeps: impl Fn(&PolicyRef, &ObjectRef) -> bool) -> bool {
         let mut has_changed = false;
         for (policy, of) in &mut self.policies {
             of.beside.retain(|object, _| keeps(policy, object));
@@ -110,7 +107,7 @@ impl Fleet {
     /// Records that all workloads of `kind` have been compared with the policies whose basis was the same at the `begin` and is
     /// so `now`.
     pub fn counted(&mut self, kind: &Arc<Kind>, begin: &Bases, now: &Bases) {
-        for (_, of) in self.policies.iter_mut().filter(|(policy, _)| !now.contains_key(&***policy)) {
+        for (_, of) in self.policies.iter_mut().filter(|(policy, _)| !now.contains_key(policy)) {
             of.counted.clear();
         }
         for (policy, basis) in begin.iter().filter(|(policy, basis)| now.get(*policy) == Some(basis)) {
@@ -130,7 +127,7 @@ impl Fleet {
     /// The members of `policy`; none while not all workloads of `kinds` have been compared with this `basis` of it.
     pub fn members<'a>(
         &self,
-        policy: &str,
+        policy: &PolicyRef,
         basis: Basis,
         mut kinds: impl Iterator<Item = &'a Arc<Kind>>,
     ) -> Option<&Members> {
@@ -140,12 +137,12 @@ impl Fleet {
     }
 
     /// The members of `policy` that are known, whether or not that is all of them.
-    pub fn known(&self, policy: &str) -> &Members {
+    pub fn known(&self, policy: &PolicyRef) -> &Members {
         self.policies.get(policy).map_or(&NOBODY, |of| &of.members)
     }
 
     /// Forgets the policies that no longer roll, and the kinds that they no longer target.
-    pub fn retain_policies(&mut self, rolls: impl Fn(&str, &Arc<Kind>) -> bool) {
+    pub fn retain_policies(&mut self, rolls: impl Fn(&PolicyRef, &Arc<Kind>) -> bool) {
         self.retain_all(|policy, object| rolls(policy, &object.kind));
         self.policies.retain(|_, of| !(of.members.is_empty() && of.beside.is_empty() && of.counted.is_empty()));
     }
@@ -164,6 +161,10 @@ mod tests {
     use crate::policy::extent::Place;
     use crate::rollout::Health;
     use jiff::SignedDuration;
+
+    fn of(name: &str) -> PolicyRef {
+        PolicyRef::of_cluster(name)
+    }
 
     #[test]
     fn a_change_is_a_member_that_is_not_as_it_was() {
@@ -189,18 +190,18 @@ mod tests {
             change(&mut fleet);
             fleet.take_changed()
         };
-        assert!(changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(2)))));
-        assert!(!changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(2)))), "it is listed again");
-        assert!(!changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(1)))), "by an older list");
-        assert!(changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(3)))));
-        assert!(!changes(&|fleet| fleet.see("envoy", &object("b"), None)), "it was none");
+        assert!(changes(&|fleet| fleet.see(&of("envoy"), &object("a"), Some(member(2)))));
+        assert!(!changes(&|fleet| fleet.see(&of("envoy"), &object("a"), Some(member(2)))), "it is listed again");
+        assert!(!changes(&|fleet| fleet.see(&of("envoy"), &object("a"), Some(member(1)))), "by an older list");
+        assert!(changes(&|fleet| fleet.see(&of("envoy"), &object("a"), Some(member(3)))));
+        assert!(!changes(&|fleet| fleet.see(&of("envoy"), &object("b"), None)), "it was none");
         assert!(!changes(&|fleet| fleet.gone(&object("b"))));
         assert!(!changes(&|fleet| fleet.retain(pods, |_| true)));
-        assert!(changes(&|fleet| fleet.see("envoy", &object("a"), None)));
+        assert!(changes(&|fleet| fleet.see(&of("envoy"), &object("a"), None)));
         for end in [&|fleet: &mut Fleet| fleet.gone(&object("a")), &|fleet: &mut Fleet| fleet.retain(pods, |_| false)]
             as [&dyn Fn(&mut Fleet); 2]
         {
-            assert!(changes(&|fleet| fleet.see("envoy", &object("a"), Some(member(4)))));
+            assert!(changes(&|fleet| fleet.see(&of("envoy"), &object("a"), Some(member(4)))));
             assert!(changes(end));
         }
     }
@@ -221,9 +222,9 @@ mod tests {
         let (mut fleet, owners) = (Fleet::default(), Owners::from([("u".into(), owner)]));
         for (namespace, controller) in [("shop", "u"), ("other", "u"), ("shop", "v")] {
             let pod = ObjectRef::new(Kind::find("", "pods").unwrap(), (namespace, &format!("pod-{controller}")));
-            fleet.see_beside("p", &pod, Some(controller.into()));
+            fleet.see_beside(&of("p"), &pod, Some(controller.into()));
         }
-        assert_eq!(fleet.beside("p", &owners), HashMap::from([("u".into(), 1)]));
+        assert_eq!(fleet.beside(&of("p"), &owners), HashMap::from([("u".into(), 1)]));
     }
 
     #[test]
@@ -232,9 +233,9 @@ mod tests {
             [("apps", "deployments"), ("", "pods")].map(|(group, resource)| Kind::find(group, resource).unwrap());
         let [deployments, pods] = kinds;
         let basis = |policy, namespaces| Basis { policy, namespaces };
-        let bases = |basis| Bases::from([("p".to_owned(), basis)]);
+        let bases = |basis| Bases::from([(of("p"), basis)]);
         let mut fleet = Fleet::default();
-        let known = |fleet: &Fleet, basis| fleet.members("p", basis, kinds.into_iter()).is_some();
+        let known = |fleet: &Fleet, basis| fleet.members(&of("p"), basis, kinds.into_iter()).is_some();
         let (one, two, labelled) = (basis(1, None), basis(2, None), basis(2, Some(1)));
         assert!(!known(&fleet, one), "nothing has been listed");
         fleet.counted(deployments, &bases(one), &bases(one));

@@ -3,6 +3,7 @@
 use crate::api::code::Code;
 use crate::api::v1alpha1::Failure;
 use crate::outside::{beginning, escaped};
+use crate::policy::PolicyRef;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -34,28 +35,28 @@ struct Failed {
 
 #[derive(Default)]
 pub struct Ledger {
-    failures: BTreeMap<String, VecDeque<Failed>>,
+    failures: BTreeMap<PolicyRef, VecDeque<Failed>>,
     /// The stored objects that each policy missed because of a failure. There may be many.
-    missed: BTreeMap<String, HashSet<Hashes>>,
+    missed: BTreeMap<PolicyRef, HashSet<Hashes>>,
     hasher: RandomState,
     /// Each with the time at which it ends, unless it recurs.
-    troubles: BTreeMap<String, (Code, String, Instant)>,
+    troubles: BTreeMap<PolicyRef, (Code, String, Instant)>,
     /// What a policy in Audit mode would do to one workload, with the hash of the policy's spec. The first sample stays, so
     /// that the status does not change without need.
-    samples: BTreeMap<String, (String, String)>,
+    samples: BTreeMap<PolicyRef, (String, String)>,
 }
 
 impl Ledger {
     /// Records that `policy` could not be injected into an object.
-    pub fn failed(&mut self, policy: &str, mut failure: Failure, fate: AfterFailure) {
+    pub fn failed(&mut self, policy: &PolicyRef, mut failure: Failure, fate: AfterFailure) {
         shorten(&mut failure.message);
         let hashes = self.hashes(&failure.kind, &failure.namespace, &failure.name);
-        let missed = self.missed.entry(policy.to_owned()).or_default();
+        let missed = self.missed.entry(policy.clone()).or_default();
         match fate {
             AfterFailure::Missed => missed.insert(hashes),
             AfterFailure::Untold | AfterFailure::Refused => missed.remove(&hashes),
         };
-        let failures = self.failures.entry(policy.to_owned()).or_default();
+        let failures = self.failures.entry(policy.clone()).or_default();
         failures.retain(|old| old.hashes != hashes);
         failures.push_front(Failed { hashes, failure, fate });
         failures.truncate(SAMPLES);
@@ -96,12 +97,12 @@ impl Ledger {
     }
 
     /// The last failures of `policy`, newest first.
-    pub fn failures(&self, policy: &str) -> Vec<Failure> {
+    pub fn failures(&self, policy: &PolicyRef) -> Vec<Failure> {
         self.failures.get(policy).into_iter().flatten().map(|failed| failed.failure.clone()).collect()
     }
 
     /// The number of stored objects that `policy` matches and could not be injected into.
-    pub fn missed(&self, policy: &str) -> i64 {
+    pub fn missed(&self, policy: &PolicyRef) -> i64 {
         self.missed.get(policy).map_or(0, |missed| missed.len() as i64)
     }
 
@@ -111,32 +112,32 @@ impl Ledger {
     }
 
     /// Records a trouble that keeps `policy` from working fully, and that ends at `until` unless it recurs.
-    pub fn trouble(&mut self, policy: &str, code: Code, mut message: String, until: Instant) {
+    pub fn trouble(&mut self, policy: &PolicyRef, code: Code, mut message: String, until: Instant) {
         shorten(&mut message);
-        self.troubles.insert(policy.to_owned(), (code, message, until));
+        self.troubles.insert(policy.clone(), (code, message, until));
     }
 
     /// The trouble of `policy` that lasts `now`.
-    pub fn lasting(&self, policy: &str, now: Instant) -> Option<(Code, String)> {
+    pub fn lasting(&self, policy: &PolicyRef, now: Instant) -> Option<(Code, String)> {
         let (code, message, until) = self.troubles.get(policy)?;
         (now < *until).then(|| (*code, message.clone()))
     }
 
     /// Records the effect that `policy`, whose spec has that hash, would have on a workload, unless a sample exists.
-    pub fn would(&mut self, policy: &str, hash: &str, tell: impl FnOnce() -> Option<String>) {
+    pub fn would(&mut self, policy: &PolicyRef, hash: &str, tell: impl FnOnce() -> Option<String>) {
         if self.sample(policy, hash).is_none()
             && let Some(sample) = tell()
         {
-            self.samples.insert(policy.to_owned(), (hash.to_owned(), sample));
+            self.samples.insert(policy.clone(), (hash.to_owned(), sample));
         }
     }
 
     /// The recorded effect that `policy`, whose spec has that hash, would have on a workload.
-    pub fn sample(&self, policy: &str, hash: &str) -> Option<String> {
+    pub fn sample(&self, policy: &PolicyRef, hash: &str) -> Option<String> {
         self.samples.get(policy).filter(|(known, _)| known == hash).map(|(_, sample)| sample.clone())
     }
 
-    pub fn forget(&mut self, policy: &str) {
+    pub fn forget(&mut self, policy: &PolicyRef) {
         self.samples.remove(policy);
         self.failures.remove(policy);
         self.missed.remove(policy);
@@ -160,6 +161,10 @@ fn shorten(message: &mut String) {
 mod tests {
     use super::*;
 
+    fn of(name: &str) -> PolicyRef {
+        PolicyRef::of_cluster(name)
+    }
+
     fn failure(name: &str) -> Failure {
         Failure {
             kind: "Pod".into(),
@@ -174,32 +179,32 @@ mod tests {
     fn every_object_that_is_stored_without_is_counted_and_what_is_stored_nowhere_is_only_told() {
         let mut ledger = Ledger::default();
         for number in 0..20 {
-            ledger.failed("p", failure(&number.to_string()), AfterFailure::Missed);
+            ledger.failed(&of("p"), failure(&number.to_string()), AfterFailure::Missed);
         }
-        ledger.failed("p", failure("refused"), AfterFailure::Refused);
-        ledger.failed("p", failure("untold"), AfterFailure::Untold);
-        assert_eq!(ledger.missed("p"), 20);
+        ledger.failed(&of("p"), failure("refused"), AfterFailure::Refused);
+        ledger.failed(&of("p"), failure("untold"), AfterFailure::Untold);
+        assert_eq!(ledger.missed(&of("p")), 20);
         for name in ["0", "refused", "untold"] {
             ledger.deleted("Pod", "n", name);
         }
-        assert_eq!(ledger.missed("p"), 19);
-        assert_eq!(ledger.failures("p")[0].name, "refused");
+        assert_eq!(ledger.missed(&of("p")), 19);
+        assert_eq!(ledger.failures(&of("p"))[0].name, "refused");
         ledger.healed("Pod", "n", "refused");
-        assert_eq!(ledger.failures("p")[0].name, "19");
+        assert_eq!(ledger.failures(&of("p"))[0].name, "19");
     }
 
     #[test]
     fn what_a_list_does_not_show_is_gone_but_for_other_kinds_and_what_was_refused() {
         let mut ledger = Ledger::default();
-        ledger.failed("p", failure("refused"), AfterFailure::Refused);
-        ledger.failed("p", failure("untold"), AfterFailure::Untold);
+        ledger.failed(&of("p"), failure("refused"), AfterFailure::Refused);
+        ledger.failed(&of("p"), failure("untold"), AfterFailure::Untold);
         for number in 0..20 {
-            ledger.failed("p", failure(&number.to_string()), AfterFailure::Missed);
+            ledger.failed(&of("p"), failure(&number.to_string()), AfterFailure::Missed);
         }
-        ledger.failed("q", Failure { kind: "Job".into(), ..failure("1") }, AfterFailure::Missed);
+        ledger.failed(&of("q"), Failure { kind: "Job".into(), ..failure("1") }, AfterFailure::Missed);
         for name in ["refused", "untold"] {
             ledger.failed(
-                "r",
+                &of("r"),
                 failure(name),
                 if name == "untold" { AfterFailure::Untold } else { AfterFailure::Refused },
             );
@@ -208,8 +213,8 @@ mod tests {
         assert!(unseen.remove(&ledger.hashes("Pod", "n", "19")) && unseen.remove(&ledger.hashes("Pod", "n", "0")));
         assert!(!unseen.remove(&ledger.hashes("Pod", "n", "refused")));
         ledger.gone(&unseen);
-        assert_eq!((ledger.missed("p"), ledger.missed("q")), (2, 1));
-        let told = |policy| ledger.failures(policy).into_iter().map(|failure| failure.name).collect::<Vec<_>>();
+        assert_eq!((ledger.missed(&of("p")), ledger.missed(&of("q"))), (2, 1));
+        let told = |policy| ledger.failures(&of(policy)).into_iter().map(|failure| failure.name).collect::<Vec<_>>();
         assert_eq!((told("p"), told("q"), told("r")), (vec!["19".into()], vec!["1".into()], vec!["refused".into()]));
     }
 
@@ -217,12 +222,12 @@ mod tests {
     fn five_failures_are_kept_newest_first_and_each_object_once() {
         let mut ledger = Ledger::default();
         for name in ["a", "b", "c", "d", "e", "f", "f"] {
-            ledger.failed("p", failure(name), AfterFailure::Missed);
+            ledger.failed(&of("p"), failure(name), AfterFailure::Missed);
         }
-        let names: Vec<_> = ledger.failures("p").into_iter().map(|failure| failure.name).collect();
+        let names: Vec<_> = ledger.failures(&of("p")).into_iter().map(|failure| failure.name).collect();
         assert_eq!(names, ["f", "e", "d", "c", "b"]);
-        assert!(ledger.failures("p")[0].message.len() <= MESSAGE + 3);
+        assert!(ledger.failures(&of("p"))[0].message.len() <= MESSAGE + 3);
         ledger.healed("Pod", "n", "f");
-        assert_eq!(ledger.failures("p").len(), 4);
+        assert_eq!(ledger.failures(&of("p")).len(), 4);
     }
 }

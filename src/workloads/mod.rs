@@ -26,7 +26,7 @@ use crate::cluster::object::Object;
 use crate::cluster::policies::StoredPolicy;
 use crate::decision;
 use crate::operator::Operator;
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, PolicyRef};
 use crate::rollout::member::{self, Member, takes_part};
 use crate::rollout::stored::rolls;
 use crate::survival::{self, lock};
@@ -63,15 +63,15 @@ pub type Delivered = (Deliverer, Arc<Policies>);
 /// Whether `workload` has lost the sidecar that it had `before`, though `policy` acts on updates. An update that got the
 /// sidecar back in the same request shows nothing.
 fn has_lost(policy: &Policy, before: &census::Fate, workload: &Workload) -> bool {
-    let had = |(name, tally): &(Arc<str>, Tally)| {
-        **name == *policy.name && matches!(tally, Tally::Injected | Tally::Outdated)
+    let had = |(of, tally): &(PolicyRef, Tally)| {
+        *of == policy.reference() && matches!(tally, Tally::Injected | Tally::Outdated)
     };
     policy.acts_on_update(&workload.kind) && before.iter().any(had) && policy.marker(workload).is_none()
 }
 
 /// Whether the policy of that name covers `namespace`, as far as its name tells.
-fn covers(policies: &Policies, policy: &str, namespace: &str) -> bool {
-    policies.get(policy).is_some_and(|policy| policy.covers_namespace(namespace))
+fn covers(policies: &Policies, policy: &PolicyRef, namespace: &str) -> bool {
+    policies.get(&policy.name).is_some_and(|policy| policy.covers_namespace(namespace))
 }
 
 /// A running list of all stored objects of a kind. An object that the list does not show was deleted without an event.
@@ -176,18 +176,18 @@ impl Workloads {
             let basis = snapshot.stored.get(&policy.name).and_then(|stored| self.basis(stored));
             // Without a basis no count helps.
             basis.is_none_or(|basis| {
-                self.fleet(|fleet| fleet.members(&policy.name, basis, std::iter::once(kind)).is_some())
+                self.fleet(|fleet| fleet.members(&policy.reference(), basis, std::iter::once(kind)).is_some())
             })
         })
     }
 
     fn bases(&self) -> Bases {
         let stored = self.operator.snapshot().stored;
-        stored.iter().filter_map(|(name, stored)| Some((name.clone(), self.basis(stored)?))).collect()
+        stored.iter().filter_map(|(name, stored)| Some((PolicyRef::of_cluster(name), self.basis(stored)?))).collect()
     }
 
     /// Whether the templates of the two policies collide.
-    pub fn collide(&self, a: &str, b: &str) -> bool {
+    pub fn collide(&self, a: &PolicyRef, b: &PolicyRef) -> bool {
         self.collisions.load().collide(a, b)
     }
 
@@ -199,7 +199,7 @@ impl Workloads {
         let is_rival = |other: &&Arc<Policy>| {
             other.is_enforced()
                 && other.spec.priority >= policy.spec.priority
-                && (collisions.collide(&policy.name, &other.name) || differs(other))
+                && (collisions.collide(&policy.reference(), &other.reference()) || differs(other))
         };
         policies.iter().filter(is_rival).cloned().collect()
     }
@@ -242,7 +242,7 @@ impl Workloads {
         }
         for policy in policies.iter().filter(|policy| policy.spec.mode == Mode::Audit && !policy.spec.suspend) {
             let tell = || decision::rehearsal(policy, &workload, &site);
-            self.ledger(|ledger| ledger.would(&policy.name, &policy.spec_hash, tell));
+            self.ledger(|ledger| ledger.would(&policy.reference(), &policy.spec_hash, tell));
         }
         let fate = census::fate(&workload, &policies, &site, |a, b| self.collide(a, b));
         if fate.iter().all(|(_, tally)| *tally == Tally::Injected) {
@@ -257,9 +257,9 @@ impl Workloads {
                 let controller = member::controller(&workload).filter(|_| kind.is_pod() && takes_part(&workload));
                 self.fleet(|fleet| {
                     for (policy, member) in members {
-                        let is_beside = member.is_none() && covers(&policies, policy, workload.namespace());
-                        fleet.see_beside(policy, &object, controller.clone().filter(|_| is_beside));
-                        fleet.see(policy, &object, member);
+                        let is_beside = member.is_none() && covers(&policies, &policy, workload.namespace());
+                        fleet.see_beside(&policy, &object, controller.clone().filter(|_| is_beside));
+                        fleet.see(&policy, &object, member);
                     }
                 });
             }
@@ -283,21 +283,21 @@ impl Workloads {
         }
     }
 
-    /// What `workload` is for each policy that may bring it up to date, by name; none if that one does not match.
-    fn members<'a>(
+    /// What `workload` is for each policy that may bring it up to date; none if that one does not match.
+    fn members(
         &self,
         workload: &Workload,
         object: &Object,
-        fate: &[(Arc<str>, Tally)],
-        policies: &'a Policies,
-    ) -> Vec<(&'a str, Option<Member>)> {
+        fate: &[(PolicyRef, Tally)],
+        policies: &Policies,
+    ) -> Vec<(PolicyRef, Option<Member>)> {
         let rolling = policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(&workload.kind));
-        let member = |policy: &'a Arc<Policy>| {
-            let is_matched = fate.iter().any(|(name, tally)| **name == *policy.name && *tally != Tally::Unknown);
+        let member = |policy: &Arc<Policy>| {
+            let is_matched = fate.iter().any(|(of, tally)| *of == policy.reference() && *tally != Tally::Unknown);
             // A panic costs only this workload, and only for this policy.
             let read = || Member::of(workload, object.age(), policy, &self.operator.site());
             let read = || survival::attempt(&self.operator.metrics, "looking at a member of a rollout", read);
-            (policy.name.as_str(), (is_matched && takes_part(workload)).then(read).flatten())
+            (policy.reference(), (is_matched && takes_part(workload)).then(read).flatten())
         };
         rolling.map(member).collect()
     }
@@ -306,7 +306,7 @@ impl Workloads {
     fn note_starts(
         &self,
         workload: &Workload,
-        fate: &[(Arc<str>, Tally)],
+        fate: &[(PolicyRef, Tally)],
         policies: &Policies,
         object: impl FnOnce() -> ObjectRef,
     ) {

@@ -132,7 +132,7 @@ fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: AfterFail
                 message: message.into(),
                 time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             };
-            workloads.ledger(|ledger| ledger.failed(&policy.name, failure, fate));
+            workloads.ledger(|ledger| ledger.failed(&policy.reference(), failure, fate));
         }
         _ => {}
     }

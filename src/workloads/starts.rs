@@ -4,7 +4,7 @@
 //! only the pods of those are listed, a few workloads at a time.
 
 use crate::inject::marker;
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, PolicyRef};
 use crate::workload::{Kind, ObjectRef, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
@@ -30,7 +30,7 @@ const READINESS: [(&str, &str); 3] =
 /// A container of a policy that does not start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stuck {
-    pub policy: Arc<str>,
+    pub policy: PolicyRef,
     pub container: String,
     /// The kubelet's word, for example `ImagePullBackOff`.
     pub reason: String,
@@ -60,7 +60,7 @@ pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
             |name: &str| added.iter().any(|pointer| marker::container(pointer).is_some_and(|own| own == name));
         let own = waiting.iter().filter(|(name, _)| is_ours(name));
         let stuck = own.map(|(name, reason)| Stuck {
-            policy: Arc::from(policy.name.as_str()),
+            policy: policy.reference(),
             container: shown(policy, name).to_owned(),
             // The kubelet alternates between the two.
             reason: if *reason == "ErrImagePull" { "ImagePullBackOff" } else { reason }.to_owned(),
@@ -125,7 +125,7 @@ pub struct Starts {
 }
 
 /// The sums by policy, and by container.
-pub type Sums = BTreeMap<Arc<str>, BTreeMap<String, Sum>>;
+pub type Sums = BTreeMap<PolicyRef, BTreeMap<String, Sum>>;
 
 impl Starts {
     pub fn is_empty(&self) -> bool {
@@ -206,8 +206,8 @@ impl Starts {
 
     /// Why a container of `policy` does not start in those pods of `object` that have the template with this `hash`; none if all start, as
     /// far as is known.
-    pub fn stuck_in(&self, object: &ObjectRef, policy: &str, hash: &str) -> Option<String> {
-        let is_of = |stuck: &Stuck| *stuck.policy == *policy && stuck.hash == hash;
+    pub fn stuck_in(&self, object: &ObjectRef, policy: &PolicyRef, hash: &str) -> Option<String> {
+        let is_of = |stuck: &Stuck| stuck.policy == *policy && stuck.hash == hash;
         let group = self.groups.get(object)?.iter().find(|group| is_of(&group.stuck))?;
         Some(format!("container {} of pod {}: {}", group.stuck.container, group.example, group.stuck.reason))
     }
@@ -262,6 +262,10 @@ mod tests {
 
     const HASH_OF_PODS: &str = "0123456789abcdef";
 
+    fn envoy() -> PolicyRef {
+        PolicyRef::of_cluster("envoy")
+    }
+
     fn policies() -> Policies {
         let site = Site::new("scpol-system", [], []);
         let template = json!({ "containers": [{ "name": "proxy", "image": "envoy:1" }] });
@@ -288,7 +292,7 @@ mod tests {
     }
 
     fn one(reason: &str) -> Stuck {
-        let (policy, container) = (Arc::from("envoy"), "proxy".to_owned());
+        let (policy, container) = (envoy(), "proxy".to_owned());
         Stuck { policy, container, reason: reason.to_owned(), hash: HASH_OF_PODS.to_owned() }
     }
 
@@ -323,13 +327,13 @@ mod tests {
         let before = pod(&own, &json!([waiting("proxy", "ErrImagePull")]));
         let see = |starts: &mut Starts, pod: &Workload| starts.seen_pod(&object("web"), stuck(&policies(), pod));
         see(&mut starts, &before);
-        assert_eq!(starts.stuck_in(&object("web"), "envoy", &latest), None, "it has the content of before");
-        assert_eq!(starts.sums()["envoy"]["proxy"].pods, 1, "users are told all the same");
+        assert_eq!(starts.stuck_in(&object("web"), &envoy(), &latest), None, "it has the content of before");
+        assert_eq!(starts.sums()[&envoy()]["proxy"].pods, 1, "users are told all the same");
         let mut now = before;
         let marker = format!(r#"{{"v":1,"hash":"{latest}","added":{}}}"#, json!(own));
         now.body["metadata"]["annotations"]["injected.scpol.dev/envoy"] = json!(marker);
         see(&mut starts, &now);
-        assert!(starts.stuck_in(&object("web"), "envoy", &latest).unwrap().contains("ImagePullBackOff"));
+        assert!(starts.stuck_in(&object("web"), &envoy(), &latest).unwrap().contains("ImagePullBackOff"));
     }
 
     #[test]
@@ -372,17 +376,17 @@ mod tests {
             starts.listed(&object(name), pods.map(|pod| (pod, BTreeSet::from([one("ImagePullBackOff")]))));
         }
         starts.listed(&object("unknown"), [("x".to_owned(), BTreeSet::from([one("ImagePullBackOff")]))]);
-        let told = message(&starts.sums()["envoy"]);
+        let told = message(&starts.sums()[&envoy()]);
         let expected = "container `proxy` does not start in 8 pods of 4 workloads (ImagePullBackOff), such as shop/a-1, shop/b-1, shop/c-1";
         assert_eq!(told, expected);
         let reasons = [("a-1", "ImagePullBackOff"), ("a-2", "CrashLoopBackOff")];
         let pods = reasons.map(|(pod, reason)| (pod.to_owned(), BTreeSet::from([one(reason)])));
         starts.listed(&object("a"), pods);
-        assert_eq!((starts.sums()["envoy"]["proxy"].pods, starts.sums()["envoy"]["proxy"].workloads), (8, 4));
+        assert_eq!((starts.sums()[&envoy()]["proxy"].pods, starts.sums()[&envoy()]["proxy"].workloads), (8, 4));
         starts.listed(&object("a"), [("a-1".to_owned(), BTreeSet::new())]);
         starts.seen(object("b"), None, now, Duration::ZERO);
         starts.gone(&object("c"));
-        assert_eq!(starts.sums()["envoy"]["proxy"].pods, 2);
+        assert_eq!(starts.sums()[&envoy()]["proxy"].pods, 2);
         starts.retain(&object("d").kind, |_| false);
         assert!(starts.sums().is_empty() && starts.is_empty());
     }

@@ -123,7 +123,8 @@ impl Watch<'_> {
         let message = format!("cannot list and watch {}: {}", kind.resource, why(error));
         let policies = workloads.operator.snapshot().policies;
         for policy in policies.iter().filter(|policy| policy.kinds.contains(*kind)) {
-            workloads.ledger(|ledger| ledger.trouble(&policy.name, Code::MissingRight, message.clone(), now + limit));
+            workloads
+                .ledger(|ledger| ledger.trouble(&policy.reference(), Code::MissingRight, message.clone(), now + limit));
         }
     }
 }

@@ -163,7 +163,8 @@ impl Deciding<'_> {
     /// What would be done to `workload`, the parsed `object`. None if the policy does not match it, `Some(None)` if it is up
     /// to date.
     fn decide(&self, workload: &Workload, object: &Object) -> Option<Option<Decided>> {
-        if !census::is_matched(workload, &self.policy.name, self.policies, self.site) || !object.is_initialized() {
+        if !census::is_matched(workload, &self.policy.reference(), self.policies, self.site) || !object.is_initialized()
+        {
             return None;
         }
         let owner = workload.controller().and_then(|owner| owner["uid"].as_str());

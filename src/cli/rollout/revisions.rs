@@ -3,6 +3,7 @@
 use crate::cli::live;
 use crate::cluster::revisions::{self, Knowledge};
 use crate::content::{Content, Revision};
+use crate::policy::PolicyRef;
 use crate::rollout::{Foreign, Stored, stored};
 use anyhow::{Context, Result, bail};
 use kube::Client;
@@ -27,7 +28,7 @@ impl Revisions {
         let parsed = listed.iter().filter_map(|object| Stored::parse(&object.value()));
         let is_owned = |stored: &Stored| uid.is_none_or(|uid| stored.is_of(uid));
         let all = revisions::Revisions::of(Knowledge::Read, parsed, is_owned);
-        Ok(Self(all.of_policy(policy).to_vec(), all.foreign().to_vec()))
+        Ok(Self(all.of_policy(&PolicyRef::of_cluster(policy)).to_vec(), all.foreign().to_vec()))
     }
 
     #[cfg(test)]

@@ -91,7 +91,7 @@ pub(super) async fn count(
             let namespace = namespaces.get(object.namespace()).cloned();
             let workload = Workload::new(kind, object.value()).within(namespace);
             let fate = census::fate(&workload, policies, site, |a, b| pairs.collide(a, b));
-            let Some(&(_, tally)) = fate.iter().find(|(name, _)| **name == *policy.name) else { return };
+            let Some(&(_, tally)) = fate.iter().find(|(of, _)| *of == policy.reference()) else { return };
             let is_injected = matches!(tally, Tally::Injected | Tally::Outdated);
             if is_injected && unready.len() < live::LOOKED_AT && may_not_start(policies, &workload) {
                 unready.push(workload.clone());

@@ -13,7 +13,7 @@ use crate::engine::probe::{self, Unverified, Verification};
 use crate::engine::process::Worker;
 use crate::engine::registration::{self, Edition, Editions, Meanwhile, Registrar, RegistrationKey};
 use crate::engine::{self, Unavailable};
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, PolicyRef};
 use crate::workload::Kind;
 use crate::workloads::report::Deliverer;
 use jiff::Timestamp;
@@ -250,7 +250,7 @@ impl Controller {
                     let message = format!("{resource} `{name}` was edited by hand, and has been repaired");
                     let until = Instant::now() + self.operator.timing.workloads.trouble;
                     self.workloads
-                        .ledger(|ledger| ledger.trouble(&policy.name, Code::RegistrationEdited, message, until));
+                        .ledger(|ledger| ledger.trouble(&policy.reference(), Code::RegistrationEdited, message, until));
                 }
             }
             Notice::NotUnregistered(error) => {
@@ -285,7 +285,7 @@ impl Controller {
                 self.registrations.forget(slot);
                 if self.statuses.policies.remove(name).is_some() {
                     self.operator.metrics.pending.forget(name);
-                    self.workloads.ledger(|ledger| ledger.forget(name));
+                    self.workloads.ledger(|ledger| ledger.forget(&PolicyRef::of_cluster(name)));
                 }
             }
             Slot::Policy(_) => {}

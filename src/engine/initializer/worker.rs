@@ -22,7 +22,7 @@ use crate::engine::Unavailable;
 use crate::engine::probe::{Unverified, Verification};
 use crate::engine::process::{Settings, Worker};
 use crate::operator::Operator;
-use crate::policy::{Policies, Policy, Reason};
+use crate::policy::{Policies, Policy, PolicyRef, Reason};
 use crate::survival::lock;
 use crate::timing::CREATE_LIMIT;
 use crate::workload::{Kind, ObjectRef, Workload};
@@ -525,7 +525,7 @@ fn foresee(run: &Run, refused_for: Duration) {
             let message = "the API server refuses the priority lane: apply `config/rbac/priority-lane`, or do without `--priority-lane`";
             run.workloads.ledger(|ledger| {
                 for policy in run.operator().snapshot().policies.iter() {
-                    ledger.trouble(&policy.name, Code::MissingRight, message.to_owned(), until);
+                    ledger.trouble(&policy.reference(), Code::MissingRight, message.to_owned(), until);
                 }
             });
         }
@@ -538,7 +538,7 @@ fn foresee(run: &Run, refused_for: Duration) {
     }
     run.workloads.ledger(|ledger| {
         for policy in blocked.keys() {
-            ledger.trouble(policy, Code::TooManyRequests, CROWDED.to_owned(), until);
+            ledger.trouble(&PolicyRef::of_cluster(policy), Code::TooManyRequests, CROWDED.to_owned(), until);
         }
     });
 }
@@ -557,7 +557,7 @@ fn note_trouble(run: &Run, decision: &Decision, refused: &CallError) {
     let until = Instant::now() + run.operator().timing.workloads.trouble;
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
-        run.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message().to_owned(), until));
+        run.workloads.ledger(|ledger| ledger.trouble(&policy.reference(), code, refused.message().to_owned(), until));
     }
 }
 

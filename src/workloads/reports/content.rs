@@ -65,8 +65,8 @@ impl Content {
         around: &Around,
         is_in_force: impl Fn(&Policy) -> bool,
     ) {
-        for (name, tally) in fate {
-            let Some(policy) = around.policies.get(name).filter(|policy| policy.is_enforced()) else { continue };
+        for (of, tally) in fate {
+            let Some(policy) = around.policies.get(&of.name).filter(|policy| policy.is_enforced()) else { continue };
             let (verdict, rule, message) = match around.behind(policy, is_in_force(policy), fate, workload) {
                 Some(behind) => told(&behind),
                 None if *tally == Tally::Unknown => undecided(policy, workload, around),

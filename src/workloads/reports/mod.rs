@@ -17,6 +17,7 @@ use crate::cluster::keep::{self, Put};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies::Snapshot;
+use crate::policy::PolicyRef;
 use crate::survival;
 use crate::timing;
 use crate::workload::{Kind, Workload};
@@ -273,7 +274,7 @@ impl Keeper<'_> {
         let operator = &self.workloads.operator;
         let (snapshot, site) = (operator.snapshot(), operator.site());
         let policies = &snapshot.policies;
-        let is_reported = |name: &str| policies.get(name).is_some_and(|policy| policy.is_enforced());
+        let is_reported = |of: &PolicyRef| policies.get(&of.name).is_some_and(|policy| policy.is_enforced());
         let tallies = self.workloads.census(|census| census.tallies(namespace, is_reported));
         if tallies.keys().all(|tally| *tally == Tally::Injected) {
             return Ok((Content::healthy(tallies.values().sum()), 0));

@@ -6,6 +6,7 @@
 pub mod checks;
 mod deliver;
 pub mod extent;
+mod reference;
 pub(crate) mod refused;
 pub(crate) mod scope;
 mod site;
@@ -18,6 +19,7 @@ use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
 pub use deliver::{Delivered, deliver};
+pub use reference::PolicyRef;
 use serde_json::Value;
 pub use site::{PROTECTED_NAMESPACES, Site};
 use std::borrow::Cow;
