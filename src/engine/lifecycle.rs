@@ -617,18 +617,16 @@ enum Judgement {
 /// What `verification` means for a registration that was unverified before (`was_doubtful`), or verified.
 fn judge(verification: Verification, was_doubtful: bool, timing: &timing::Controller) -> Judgement {
     match verification {
-        Verification::Proven => Judgement::InForce(None),
-        Verification::Unverified(_) if !was_doubtful => Judgement::AskAgain(timing.verify_again),
-        Verification::Unverified(reason) => Judgement::InForce(Some(reason)),
-        Verification::NotInForce(reason) if reason.code == Code::ServerAway => Judgement::AskAgain(timing.retry),
+        Ok(None) => Judgement::InForce(None),
+        Ok(Some(_)) if !was_doubtful => Judgement::AskAgain(timing.verify_again),
+        Ok(Some(reason)) => Judgement::InForce(Some(reason)),
+        Err(reason) if reason.code == Code::ServerAway => Judgement::AskAgain(timing.retry),
         // Without the right to ask there is no answer. A proven registration that was not switched off will have an effect
         // again.
-        Verification::NotInForce(reason)
-            if reason.code == Code::MissingRight || !(was_doubtful || is_lasting(&reason)) =>
-        {
+        Err(reason) if reason.code == Code::MissingRight || !(was_doubtful || is_lasting(&reason)) => {
             Judgement::InForce(Some((reason.code, reason.message)))
         }
-        Verification::NotInForce(_) => Judgement::WithoutEffect,
+        Err(_) => Judgement::WithoutEffect,
     }
 }
 

@@ -15,25 +15,9 @@ use std::time::{Duration, Instant};
 /// Why a registration cannot be verified, with its code: the server rejects every object that we try.
 pub type Unverified = (Code, String);
 
-/// The result of verifying a registration by dry-run creates.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verification {
-    /// A dry-run create shows its effect.
-    Proven,
-    Unverified(Unverified),
-    /// It has no effect, or dry runs are impossible.
-    NotInForce(Unavailable),
-}
-
-impl From<Result<Option<Unverified>, Unavailable>> for Verification {
-    fn from(verified: Result<Option<Unverified>, Unavailable>) -> Self {
-        match verified {
-            Ok(None) => Self::Proven,
-            Ok(Some(reason)) => Self::Unverified(reason),
-            Err(reason) => Self::NotInForce(reason),
-        }
-    }
-}
+/// The result of verifying a registration by dry-run creates: none if one shows its effect. An error if it has no effect, or if
+/// dry runs are impossible.
+pub type Verification = Result<Option<Unverified>, Unavailable>;
 
 /// What a dry-run create shows of a registration.
 pub enum ProbeResult {
@@ -69,14 +53,6 @@ struct Probe<'a> {
 /// Verifies by dry-run creates that `objects`, which `engine` rendered and which are registered, are in force. Changes
 /// nothing.
 pub async fn verify(registrar: &Registrar, engine: EngineName, objects: &[Value]) -> Verification {
-    verified(registrar, engine, objects).await.into()
-}
-
-async fn verified(
-    registrar: &Registrar,
-    engine: EngineName,
-    objects: &[Value],
-) -> Result<Option<Unverified>, Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
     for (step, effect) in [(injecting, Effect::Injects), (refusing, Effect::Refuses)] {
         let unverified = show(registrar, engine, &step, effect).await?;
@@ -96,7 +72,7 @@ pub(super) async fn show(
     engine: EngineName,
     objects: &[&Value],
     effect: Effect,
-) -> Result<Option<Unverified>, Unavailable> {
+) -> Verification {
     // A binding has no revision of its own, and what stands by has no effect on a probe.
     match effect {
         Effect::Injects => match objects.iter().find_map(|object| engine.engine().sharing()?.revision_of(object)) {
@@ -118,7 +94,7 @@ pub(super) async fn show(
 
 impl Probe<'_> {
     /// Waits until the registration answers. Returns why that cannot be verified.
-    async fn show(&self) -> Result<Option<Unverified>, Unavailable> {
+    async fn show(&self) -> Verification {
         let Registrar { timing, kind, capabilities, .. } = self.registrar;
         match repeat(timing, timing.probe_pause, || self.once()).await? {
             ProbeResult::Shown => Ok(None),

@@ -1,7 +1,7 @@
 //! The parts of engines that run in the operator process.
 
 use super::Unavailable;
-use super::probe::{Unverified, Verification};
+use super::probe::Verification;
 use super::reach::Reachable;
 use crate::api::code::Code;
 use crate::cluster::client::CallError;
@@ -52,7 +52,7 @@ pub trait Worker: Waiting {
         policy: &'a Policy,
         kinds: &'a [Arc<Kind>],
         object: &'a Value,
-    ) -> BoxFuture<'a, Result<Option<Unverified>, Unavailable>>;
+    ) -> BoxFuture<'a, Verification>;
 
     /// Verifies the registration of `policy` on `kinds`. Changes nothing.
     fn verify<'a>(&'a self, policy: &'a Policy, kinds: &'a [Arc<Kind>]) -> BoxFuture<'a, Verification>;

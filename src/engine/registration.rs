@@ -3,7 +3,7 @@
 //! Objects without our label are never touched. Before we delete an object of our own, we mark it. An object that vanishes
 //! without the mark was deleted by somebody else: that is the emergency brake.
 
-use super::probe::{self, Effect, Unverified};
+use super::probe::{self, Effect, Unverified, Verification};
 use super::trial::{self, Strictness};
 use super::{Completing, EngineName, Unavailable};
 use crate::api::code::Code;
@@ -411,7 +411,7 @@ async fn establish(
     objects: &[&Value],
     effect: Effect,
     editions: &mut Editions,
-) -> Result<Option<Unverified>, Unavailable> {
+) -> Verification {
     for object in objects {
         let Some(resource) = registrar.resource_of(object) else {
             let message = format!("the server does not serve {} any more", object["kind"]);

@@ -9,7 +9,7 @@ use crate::cluster::policies;
 use crate::controller::planner;
 use crate::controller::{Controller, Finished};
 use crate::engine::lifecycle::{Action, Context, Event, Live, Notice, Wanted, is_lasting, is_rejection};
-use crate::engine::probe::{self, Unverified, Verification};
+use crate::engine::probe::{self, Unverified};
 use crate::engine::process::Worker;
 use crate::engine::registration::{self, Edition, Editions, Meanwhile, Registrar, RegistrationKey};
 use crate::engine::{self, Unavailable};
@@ -169,7 +169,7 @@ impl Controller {
                 self.begin(slot, async move {
                     let verification = match worker.zip(wanted.policies.first()) {
                         Some((worker, policy)) => worker.verify(policy, &wanted.kinds).await,
-                        None => Verification::Proven,
+                        None => Ok(None),
                     };
                     Event::Verified(wanted, verification)
                 });

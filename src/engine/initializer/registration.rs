@@ -9,7 +9,7 @@ use crate::api::code::Code;
 use crate::cluster::client::{CallError, backoff};
 use crate::cluster::rights::{self, Right};
 use crate::engine::Unavailable;
-use crate::engine::probe::{ProbeResult, Unverified, Verification};
+use crate::engine::probe::{ProbeResult, Verification};
 use crate::engine::registration;
 use crate::engine::trial::{self, Strictness};
 use crate::naming::own_name;
@@ -33,15 +33,10 @@ use tracing::info;
 ///
 /// # Errors
 /// Why it is not in force. A failed verification deletes the registration, unless the server does not answer.
-pub async fn register(
-    operator: &Operator,
-    policy: &Policy,
-    kinds: &[Arc<Kind>],
-    wanted: &Value,
-) -> Result<Option<Unverified>, Unavailable> {
+pub async fn register(operator: &Operator, policy: &Policy, kinds: &[Arc<Kind>], wanted: &Value) -> Verification {
     check_rights(operator, kinds).await?;
     registration::apply(&operator.client, &types::resource(), wanted).await?;
-    match verified(operator, policy, kinds).await {
+    match verify(operator, policy, kinds).await {
         Ok(unverified) => {
             let is_proven = unverified.is_none();
             info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
@@ -83,14 +78,6 @@ pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
 /// Verifies the registration of `policy` on `kinds`: repeats a dry-run create of each kind in our own namespace until our name
 /// is on it.
 pub async fn verify(operator: &Operator, policy: &Policy, kinds: &[Arc<Kind>]) -> Verification {
-    verified(operator, policy, kinds).await.into()
-}
-
-async fn verified(
-    operator: &Operator,
-    policy: &Policy,
-    kinds: &[Arc<Kind>],
-) -> Result<Option<Unverified>, Unavailable> {
     let (timing, mut unverified) = (&operator.timing.configuration, None);
     for kind in kinds {
         let mut waited = Waited::begin(Instant::now());

@@ -18,8 +18,7 @@ use crate::cluster::pages::Pages;
 use crate::cluster::policies;
 use crate::compile::completion::{completion, rejection};
 use crate::decision::{Decision, Left};
-use crate::engine::Unavailable;
-use crate::engine::probe::{Unverified, Verification};
+use crate::engine::probe::Verification;
 use crate::engine::process::{Settings, Worker};
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, PolicyRef, Reason};
@@ -189,7 +188,7 @@ impl Worker for Completer {
         policy: &'a Policy,
         kinds: &'a [Arc<Kind>],
         object: &'a Value,
-    ) -> BoxFuture<'a, Result<Option<Unverified>, Unavailable>> {
+    ) -> BoxFuture<'a, Verification> {
         registration::register(&self.operator, policy, kinds, object).boxed()
     }
 

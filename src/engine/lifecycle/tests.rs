@@ -566,7 +566,7 @@ fn what_nobody_can_verify_is_verified_again() {
     story.passes(verify_again());
     assert_eq!(story.wish("one"), ["verify one"]);
     assert_eq!(story.wish("one"), nothing(), "one at a time");
-    assert_eq!(story.verifies(Verification::Proven), nothing());
+    assert_eq!(story.verifies(Ok(None)), nothing());
     story.passes(verify_again());
     assert_eq!(story.wish("one"), nothing(), "nothing is in doubt");
 }
@@ -597,7 +597,7 @@ fn on_another_server_everything_is_verified() {
 #[test]
 fn what_has_no_effect_any_more_is_registered_again() {
     let mut story = Story::live();
-    assert_eq!(story.verifies(Verification::NotInForce(failure(Code::WebhookOff))), ["register one over one"]);
+    assert_eq!(story.verifies(Err(failure(Code::WebhookOff))), ["register one over one"]);
     assert_eq!(story.form(), Some("one"), "until that is known");
 }
 
@@ -606,18 +606,18 @@ fn a_verification_of_an_earlier_form_is_ignored() {
     let mut story = Story::live();
     story.wish("two");
     story.registers(Ok(live("two")));
-    assert_eq!(story.verifies(Verification::NotInForce(failure(Code::WebhookOff))), nothing());
+    assert_eq!(story.verifies(Err(failure(Code::WebhookOff))), nothing());
 }
 
 #[test]
 fn what_was_in_force_stays_so_unless_it_was_switched_off() {
-    let unverified = || Verification::Unverified((Code::ProbeFailed, "refused".to_owned()));
-    let failed = |code| Verification::NotInForce(failure(code));
+    let unverified = || Ok(Some((Code::ProbeFailed, "refused".to_owned())));
+    let failed = |code| Err(failure(code));
     let (proven, again) = (Judgement::InForce(None), Judgement::AskAgain);
     let doubt = |code: Code, why: &str| Judgement::InForce(Some((code, why.to_owned())));
     let without = || Judgement::WithoutEffect;
     for (verification, if_proven_before, if_doubtful_before) in [
-        (Verification::Proven, Judgement::InForce(None), proven),
+        (Ok(None), Judgement::InForce(None), proven),
         (unverified(), again(verify_again()), doubt(Code::ProbeFailed, "refused")),
         (failed(Code::ServerAway), again(retry()), again(retry())),
         (failed(Code::MissingRight), doubt(Code::MissingRight, "why"), doubt(Code::MissingRight, "why")),
@@ -667,9 +667,9 @@ fn any_end(action: &str, story: &mut Story, random: &mut fastrand::Rng) -> Optio
             Some(Event::Unregistered(Ok(())))
         }
         ("ask", exist) => Some(Event::OwnersExist(exist == 0)),
-        ("verify", 0) => Some(Event::Verified(wanted(form), Verification::Proven)),
+        ("verify", 0) => Some(Event::Verified(wanted(form), Ok(None))),
         ("verify", _) => {
-            let away = Verification::NotInForce(failure(Code::WebhookOff));
+            let away = Err(failure(Code::WebhookOff));
             Some(Event::Verified(wanted(form), away))
         }
         _ => None,
@@ -690,7 +690,7 @@ fn calm_down(story: &mut Story, mut tasks: Vec<Event>) {
                     story.happens(Event::Appeared(key()));
                     Event::Registered(wanted, Ok(live(&form)))
                 }
-                Event::Verified(wanted, _) => Event::Verified(wanted, Verification::Proven),
+                Event::Verified(wanted, _) => Event::Verified(wanted, Ok(None)),
                 event => event,
             };
             told.extend(story.happens(event));
