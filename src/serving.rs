@@ -35,9 +35,9 @@ pub struct Health {
     /// Whether the policies have been read.
     pub policies_synced: AtomicBool,
     /// Whether our role is known and, for a leader, every needed watch is in sync or has failed.
-    pub role_settled: Arc<AtomicBool>,
+    pub is_role_ready: Arc<AtomicBool>,
     /// Whether the webhook has a certificate and serves, or is not needed.
-    pub webhook_settled: Arc<AtomicBool>,
+    pub is_webhook_ready: Arc<AtomicBool>,
     /// Returns the time since the worker's last cycle; none if no worker runs.
     worker: Mutex<Option<Box<dyn Fn() -> Duration + Send>>>,
     turned: Mutex<Instant>,
@@ -51,8 +51,8 @@ impl Health {
     pub fn new(timing: &'static timing::Process) -> Self {
         Self {
             policies_synced: AtomicBool::new(false),
-            role_settled: Arc::default(),
-            webhook_settled: Arc::new(AtomicBool::new(true)),
+            is_role_ready: Arc::default(),
+            is_webhook_ready: Arc::new(AtomicBool::new(true)),
             worker: Mutex::default(),
             turned: Mutex::new(Instant::now()),
             has_been_ready: AtomicBool::new(false),
@@ -191,8 +191,8 @@ async fn ready(health: &Health) -> (StatusCode, String) {
 fn lacking(health: &Health) -> Option<&'static str> {
     let needs = [
         (&health.policies_synced, "the policies have not been read yet"),
-        (&*health.role_settled, "the watches are not in sync yet"),
-        (&*health.webhook_settled, "the webhook has no certificate yet"),
+        (&*health.is_role_ready, "the watches are not in sync yet"),
+        (&*health.is_webhook_ready, "the webhook has no certificate yet"),
     ];
     needs.into_iter().find(|(is_met, _)| !is_met.load(Ordering::Relaxed)).map(|(_, lacking)| lacking)
 }
@@ -209,12 +209,12 @@ mod tests {
         let since = Instant::now();
         let becomes_ready = async {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            health.role_settled.store(true, Ordering::Relaxed);
+            health.is_role_ready.store(true, Ordering::Relaxed);
         };
         let ((status, _), ()) = tokio::join!(ready(&health), becomes_ready);
         assert_eq!(status, StatusCode::OK);
         assert!(since.elapsed() >= Duration::from_millis(100));
-        health.webhook_settled.store(false, Ordering::Relaxed);
+        health.is_webhook_ready.store(false, Ordering::Relaxed);
         let since = Instant::now();
         let (status, body) = ready(&health).await;
         assert_eq!((status, body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the webhook has no certificate yet\n"));

@@ -208,10 +208,10 @@ impl Controller {
         }
         self.operator.metrics.process.reconciles.inc();
         self.plan(&snapshot);
-        self.settle_watches(&snapshot);
+        self.adjust_watches(&snapshot);
         let pending = self.workloads.waiting().map(Waiting::pending);
         self.statuses.pending = pending.map(|pending| pending.by_policy).unwrap_or_default();
-        self.settle_registrations(&snapshot).await;
+        self.compare_all(&snapshot).await;
         for name in snapshot.stored.keys() {
             self.conclude(name);
         }

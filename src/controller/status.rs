@@ -122,7 +122,7 @@ impl Controller {
         let name = policy.name.as_str();
         let counts = self.counts(name);
         let conflicts = (counts.collided > 0).then(|| self.conflicts(policy, counts.collided));
-        let own = self.registrations.of_policy(name).and_then(Registration::settled);
+        let own = self.registrations.of_policy(name).and_then(Registration::at_rest);
         let on_pods = own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.is_pod()));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
         let lasting = self.workloads.ledger(|ledger| ledger.lasting(&policy.reference(), Instant::now()));

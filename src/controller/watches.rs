@@ -160,7 +160,7 @@ impl Watches {
 impl Controller {
     /// Watches the kinds that enforced policies target, and the kinds in which objects may wait. Ends a watch once no object of
     /// its kind waits for us.
-    pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
+    pub(super) fn adjust_watches(&mut self, snapshot: &Snapshot) {
         let capabilities = self.operator.capabilities();
         let holding = self
             .watches

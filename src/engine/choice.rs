@@ -91,7 +91,7 @@ pub fn choose(policies: &[Arc<Policy>], questions: &Questions<'_>) -> Choice {
         if refusals.is_empty() {
             return Choice { refused, ..choice };
         }
-        refused.extend(settled(&served, &refusals));
+        refused.extend(staying(&served, &refusals));
     }
 }
 
@@ -106,16 +106,16 @@ fn impossible(policy: &Arc<Policy>, questions: &Questions<'_>) -> Option<Unavail
 ///
 /// A refusal is judged again if it may come from a policy of a higher priority that is itself refused, on another resource. Of
 /// the highest priority that has refusals, all stay.
-fn settled(served: &[Arc<Policy>], refusals: &BTreeMap<&Arc<Kind>, Refusals>) -> BTreeMap<String, Unavailable> {
+fn staying(served: &[Arc<Policy>], refusals: &BTreeMap<&Arc<Kind>, Refusals>) -> BTreeMap<String, Unavailable> {
     // The resources on which nothing is certain about the priorities that follow.
-    let (mut settled, mut open) = (BTreeMap::new(), BTreeSet::new());
+    let (mut stay, mut open) = (BTreeMap::new(), BTreeSet::new());
     for equals in served.chunk_by(|a, b| a.spec.priority == b.spec.priority) {
         let mut opened = Vec::new();
         for policy in equals {
             let on = |kind: &Arc<Kind>| refusals.get(kind)?.get(&policy.name);
             let certain = refusals.iter().filter(|(kind, _)| !open.contains(*kind));
             if let Some(refused) = certain.filter_map(|(_, refused)| refused.get(&policy.name)).next_back() {
-                settled.insert(policy.name.clone(), refused.why.clone());
+                stay.insert(policy.name.clone(), refused.why.clone());
                 opened.extend(policy.kinds.iter().filter(|kind| on(kind).is_none_or(|refused| !refused.is_final)));
             } else if policy.kinds.iter().any(|kind| open.contains(kind)) {
                 opened.extend(&policy.kinds);
@@ -123,7 +123,7 @@ fn settled(served: &[Arc<Policy>], refusals: &BTreeMap<&Arc<Kind>, Refusals>) ->
         }
         open.extend(opened);
     }
-    settled
+    stay
 }
 
 /// An engine, and why a preferred engine cannot express the policies, if so.

@@ -271,7 +271,7 @@ impl Registration {
     }
 
     /// What is in force while no task changes it.
-    pub fn settled(&self) -> Option<&Arc<Live>> {
+    pub fn at_rest(&self) -> Option<&Arc<Live>> {
         match &self.phase {
             Phase::InForce(live) => Some(live),
             _ => None,
@@ -298,7 +298,7 @@ impl Registration {
 
     /// The state of `policy`, in its current form.
     pub fn standing(&self, policy: &Policy) -> Standing<'_> {
-        if self.settled().is_some_and(|live| live.wanted.has(policy)) {
+        if self.at_rest().is_some_and(|live| live.wanted.has(policy)) {
             return Standing::InForce;
         }
         // While a task changes the registration for other policies, the earlier state of this one stays true.
@@ -328,7 +328,7 @@ impl Registration {
             Event::Appeared(key) => self.appeared(&key),
             Event::Resumed => self.resumed(),
             Event::ServerChanged => {
-                self.verify_at = self.settled().map(|_| context.now);
+                self.verify_at = self.at_rest().map(|_| context.now);
                 Vec::new()
             }
         };
@@ -342,8 +342,8 @@ impl Registration {
         match wish {
             Wish::Keep => Vec::new(),
             Wish::Unregistered { ends_hold } => self.end(ends_hold, observed, context),
-            Wish::Registered(wanted) if self.settled().is_some() => self.compare(&wanted, true, observed, context),
-            Wish::Later(wanted, reason) if self.settled().is_some() => {
+            Wish::Registered(wanted) if self.at_rest().is_some() => self.compare(&wanted, true, observed, context),
+            Wish::Later(wanted, reason) if self.at_rest().is_some() => {
                 self.reason = reason.or(self.reason.take());
                 self.compare(&wanted, false, observed, context)
             }
@@ -361,7 +361,7 @@ impl Registration {
             return Vec::new();
         }
         if observed.registered.is_empty() {
-            let was_in_force = self.settled().is_some();
+            let was_in_force = self.at_rest().is_some();
             self.leave();
             let publish = was_in_force.then_some(Action::Publish);
             return publish.into_iter().chain(self.hold.is_none().then_some(Action::Forget)).collect();

@@ -72,7 +72,7 @@ impl Process {
             author_check: options.author_check,
             repair_hold: options.repair_hold,
         };
-        let serving = engine::serve(&operator, &engines, &health.webhook_settled)?;
+        let serving = engine::serve(&operator, &engines, &health.is_webhook_ready)?;
         Ok(Self {
             operator,
             health,
@@ -98,7 +98,7 @@ impl Process {
                 Ok(seen) => {
                     (role, looked) = (seen, true);
                     if role == Role::Follower {
-                        self.health.role_settled.store(true, Ordering::Relaxed);
+                        self.health.is_role_ready.store(true, Ordering::Relaxed);
                     }
                 }
                 Err(error)
@@ -161,7 +161,7 @@ impl Process {
             published: self.serving.published.clone(),
             board: Arc::default(),
         };
-        let ready = self.health.role_settled.clone();
+        let ready = self.health.is_role_ready.clone();
         Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone(), self.wanted.clone()))
     }
 

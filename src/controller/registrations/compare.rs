@@ -21,7 +21,7 @@ use super::{Slot, needs_operator};
 
 impl Controller {
     /// Compares the wish for every slot with the observed objects, and starts the work that follows.
-    pub(in crate::controller) async fn settle_registrations(&mut self, snapshot: &Snapshot) {
+    pub(in crate::controller) async fn compare_all(&mut self, snapshot: &Snapshot) {
         let Some(plan) = self.planner.plan().cloned() else { return };
         for (name, stored) in snapshot.stored.iter() {
             self.note_resumed(name, stored);
@@ -47,12 +47,12 @@ impl Controller {
         let kinds: BTreeSet<Arc<Kind>> = plan.joints.keys().cloned().chain(known).chain(registered).collect();
         for kind in kinds.into_iter().filter(|kind| !plan.undecided.contains(kind)) {
             let wish = self.wish_of_kind(&kind, plan.joints.get(&kind));
-            self.settle_kind(kind, wish, snapshot).await;
+            self.compare_kind(kind, wish, snapshot).await;
         }
         self.report_published(&plan.joints);
     }
 
-    async fn settle_kind(&mut self, kind: Arc<Kind>, wish: Wish, snapshot: &Snapshot) {
+    async fn compare_kind(&mut self, kind: Arc<Kind>, wish: Wish, snapshot: &Snapshot) {
         let is_held = match &wish {
             Wish::Registered(wanted) => wanted.policies.iter().any(|policy| {
                 let Some(status) = snapshot.stored.get(&policy.name).map(|stored| &stored.status) else { return false };
@@ -74,7 +74,7 @@ impl Controller {
             self.forget(&slot);
             return;
         }
-        let edited = state.and_then(Registration::settled).and_then(|live| registrations.edited(live));
+        let edited = state.and_then(Registration::at_rest).and_then(|live| registrations.edited(live));
         let unreadable = resources::ALL
             .iter()
             .filter(|resource| !registrations.has_read(resource) || registrations.unreadable.contains_key(**resource));
@@ -136,7 +136,7 @@ impl Controller {
 
     /// The wish for the registration of all policies on `kind`.
     fn wish_of_kind(&self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>) -> Wish {
-        let live = self.registrations.of_kind(kind).and_then(Registration::settled);
+        let live = self.registrations.of_kind(kind).and_then(Registration::at_rest);
         match wanted {
             Some(wanted) => Wish::Registered(wanted.clone()),
             // The policies get registrations of their own, which are not in force yet.
@@ -236,7 +236,7 @@ impl Controller {
     fn report_published(&self, wanted: &BTreeMap<Arc<Kind>, Arc<Wanted>>) {
         let reach = self.settings.reach.borrow().clone();
         let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
-        let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.settled(), wanted.get(kind)) {
+        let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.at_rest(), wanted.get(kind)) {
             (Some(live), Some(wanted)) => live.wanted.is_as(wanted),
             // After a rejected edit the earlier objects may still exist.
             (None, _) if state.is_unregistered() => !self

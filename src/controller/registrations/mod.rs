@@ -104,7 +104,7 @@ impl Registrations {
 
     /// Whether the policy has a registration of its own that is in force.
     pub(super) fn is_own_in_force(&self, name: &str) -> bool {
-        self.of_policy(name).is_some_and(|registration| registration.settled().is_some())
+        self.of_policy(name).is_some_and(|registration| registration.at_rest().is_some())
     }
 
     pub(super) fn of_kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, &Registration)> {
@@ -299,7 +299,7 @@ impl Controller {
     /// Why the wanted registration of `policy` alone is not in force, or that this is not known yet; none if it is in force.
     pub(super) fn shortfall_of_own(&self, policy: &str, wanted: &Arc<Wanted>) -> Option<Readiness> {
         let state = self.registrations.of_policy(policy);
-        if state.and_then(Registration::settled).is_some_and(|live| live.wanted.is_as(wanted)) {
+        if state.and_then(Registration::at_rest).is_some_and(|live| live.wanted.is_as(wanted)) {
             return None;
         }
         let reason = state.and_then(Registration::reason);
@@ -308,7 +308,7 @@ impl Controller {
 
     /// Why no dry run can verify that `policy` is in force.
     pub(super) fn doubt(&self, policy: &str) -> Option<Unverified> {
-        let own = self.registrations.of_policy(policy).and_then(Registration::settled);
+        let own = self.registrations.of_policy(policy).and_then(Registration::at_rest);
         let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.live());
         let shared = shared.filter(|live| live.policies().iter().any(|other| other.name == policy));
         let mut all = own.into_iter().chain(shared);
@@ -329,7 +329,7 @@ impl Controller {
 
     /// The engines by which `policy` is in force.
     pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
-        let own = self.registrations.of_policy(name).and_then(Registration::settled);
+        let own = self.registrations.of_policy(name).and_then(Registration::at_rest);
         let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.live());
         let shared = shared.filter(|live| live.policies().iter().any(|policy| policy.name == name));
         let engines: BTreeSet<_> = own.into_iter().chain(shared).map(|live| live.wanted.engine).collect();

@@ -183,7 +183,7 @@ fn what_is_wanted_is_registered_once() {
     let mut story = Story::live();
     assert_eq!(story.wish("one"), nothing());
     assert_eq!((story.form(), story.code()), (Some("one"), None));
-    assert!(story.state.settled().is_some() && !story.state.is_busy());
+    assert!(story.state.at_rest().is_some() && !story.state.is_busy());
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn an_edit_that_changes_nothing_of_what_is_written_is_in_force_at_once() {
     let mut story = Story::live();
     let edited = Wanted { policies: vec![policy("a", "other")], ..Arc::into_inner(wanted("one")).unwrap() };
     assert_eq!(story.compares(Wish::Registered(Arc::new(edited))), nothing());
-    let settled = story.state.settled().unwrap();
-    assert!(settled.wanted.has(&policy("a", "other")) && !settled.wanted.has(&policy("a", "one")));
+    let live = story.state.at_rest().unwrap();
+    assert!(live.wanted.has(&policy("a", "other")) && !live.wanted.has(&policy("a", "one")));
 }
 
 #[test]

@@ -37,8 +37,8 @@ struct Listed {
     revision: Option<String>,
 }
 
-/// Follows registrations and policies, and has `webhook` answer by what is in force, for ever. It is settled from when all of them have
-/// been read.
+/// Follows registrations and policies, and has `webhook` answer by what is in force, for ever. [`Webhook::is_read`] becomes
+/// true once all of them have been read.
 pub async fn follow(operator: &Operator, webhook: &Webhook) {
     let (capabilities, timing) = (operator.capabilities(), &operator.timing.watch);
     let mut snapshots = operator.snapshots();
@@ -54,7 +54,7 @@ pub async fn follow(operator: &Operator, webhook: &Webhook) {
             let (policies, revisions) = force.now(&snapshot);
             webhook.policies.store(Arc::new(policies));
             webhook.register(revisions);
-            webhook.settled.send_if_modified(|settled| !std::mem::replace(settled, true));
+            webhook.is_read.send_if_modified(|is_read| !std::mem::replace(is_read, true));
         }
         tokio::select! {
             Some(event) = events.next() => force.changed(event),

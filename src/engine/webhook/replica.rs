@@ -137,7 +137,7 @@ impl Replica {
         }
         let webhook = Webhook::new(self.operator.clone());
         let webhook = Arc::new(if self.judges_authors { webhook.judging_authors() } else { webhook });
-        webhook.settled.send_replace(false);
+        webhook.is_read.send_replace(false);
         let replica = Arc::new(self);
         let tasks = [
             tokio::spawn(replica.clone().follow_registrations(webhook.clone())),
@@ -185,7 +185,7 @@ impl Replica {
 
     /// Marks the replica ready once the webhook knows which policies are in force, and the Namespaces that they read.
     async fn settle(self: Arc<Self>, webhook: Arc<Webhook>) {
-        if webhook.settled.subscribe().wait_for(|settled| *settled).await.is_err() {
+        if webhook.is_read.subscribe().wait_for(|is_read| *is_read).await.is_err() {
             return;
         }
         if webhook.policies.load().read_namespaces() {

@@ -75,7 +75,7 @@ pub struct Webhook {
     unseen: Arc<Semaphore>,
     /// Whether the state above is complete. It is false during the first read, when no review is answered, because a
     /// workload would get no sidecar.
-    pub settled: watch::Sender<bool>,
+    pub is_read: watch::Sender<bool>,
     /// Checks the rights of authors; none if authors are not checked here.
     rights: Option<Rights>,
     /// The time of the last invalid review.
@@ -91,7 +91,7 @@ impl Webhook {
             revisions: ArcSwapOption::empty(),
             left: Mutex::default(),
             unseen: Arc::new(Semaphore::new(UNSEEN)),
-            settled: watch::Sender::new(true),
+            is_read: watch::Sender::new(true),
             rights: None,
             puzzled: Mutex::default(),
         }
@@ -161,17 +161,17 @@ impl Webhook {
     /// No bytes make it panic: a defect of ours costs only this call. The decision is logged and counted after the
     /// answer, so the creator does not wait for that.
     pub async fn answer(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
-        if !self.settles().await {
-            return unsettled();
+        if !self.is_read_in_time().await {
+            return not_read();
         }
         self.survive(Asked::Workload(call), revision, body.len(), self.handle(call, revision, body)).await
     }
 
     /// Whether the registrations have been read, or are read in time.
-    async fn settles(&self) -> bool {
-        let mut settled = self.settled.subscribe();
-        let settling = settled.wait_for(|settled| *settled);
-        matches!(tokio::time::timeout(self.timing().settling, settling).await, Ok(Ok(_)))
+    async fn is_read_in_time(&self) -> bool {
+        let mut is_read = self.is_read.subscribe();
+        let reading = is_read.wait_for(|is_read| *is_read);
+        matches!(tokio::time::timeout(self.timing().settling, reading).await, Ok(Ok(_)))
     }
 
     /// The answer to the review of a policy in `body`, by the rights of its author.
@@ -180,7 +180,7 @@ impl Webhook {
     /// As for [`Self::answer`]. An unknown result is a rejection, in time.
     pub async fn answer_author(self: &Arc<Self>, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         match &self.rights {
-            Some(_) if !self.settles().await => unsettled(),
+            Some(_) if !self.is_read_in_time().await => not_read(),
             Some(rights) => self.survive(Asked::Author, revision, body.len(), self.judge(rights, revision, body)).await,
             None => {
                 (StatusCode::NOT_FOUND, b"this operator does not judge authors: `--author-check` is off\n".to_vec())
@@ -201,7 +201,7 @@ impl Webhook {
         if !invalid.is_of_the_creator() {
             let detail = invalid.to_string();
             let report = move |webhook: &Self| webhook.note_invalid(asked, &detail, bytes);
-            if *self.settled.borrow() && self.knows(revision) {
+            if *self.is_read.borrow() && self.knows(revision) {
                 report(self)
             } else {
                 self.report_if_seen(revision, report)
@@ -335,7 +335,7 @@ impl Webhook {
     }
 }
 
-fn unsettled() -> (StatusCode, Vec<u8>) {
+fn not_read() -> (StatusCode, Vec<u8>) {
     (StatusCode::SERVICE_UNAVAILABLE, b"what is in force has not been read yet; try again\n".into())
 }
 
@@ -509,12 +509,12 @@ mod tests {
     #[tokio::test]
     async fn nobody_is_let_through_before_it_is_known_what_is_in_force() {
         let (webhook, review) = (webhook(), review());
-        webhook.settled.send_replace(false);
+        webhook.is_read.send_replace(false);
         let (status, _) = webhook.answer(Call::Mutate, "0123456789abcdef", &review).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         let settle = async {
             tokio::time::sleep(TIMING.settling / 4).await;
-            webhook.settled.send_replace(true);
+            webhook.is_read.send_replace(true);
         };
         let ((status, _), ()) = tokio::join!(webhook.answer(Call::Mutate, "0123456789abcdef", &review), settle);
         assert_eq!(status, StatusCode::OK, "it waits for a moment");

@@ -153,7 +153,7 @@ impl<'a> Keeper<'a> {
         let (engine, policies, kinds) = (webhook::NAME, Vec::new(), Vec::new());
         let wanted = Arc::new(Wanted { engine, policies, kinds, objects: vec![object] });
         let registered = self.is_registered().then(|| self.key()).into_iter().collect();
-        let edition = self.state.settled().and_then(|live| live.editions.get(&self.key()));
+        let edition = self.state.at_rest().and_then(|live| live.editions.get(&self.key()));
         let edited = edition.zip(self.stored.known().get(NAME)).filter(|(ours, stored)| stored.is_edit_of(ours));
         let edited = edited.map(|_| self.key());
         let observed = Observed { registered, edited, ..Observed::default() };
@@ -226,7 +226,7 @@ impl<'a> Keeper<'a> {
 
     /// Tells those who keep the certificate that nothing of ours that is registered here trusts less than `reach` says, if that is so.
     fn publish(&self, reach: &Reach, wanted: Option<&Arc<Wanted>>) {
-        let live = self.state.settled().zip(wanted);
+        let live = self.state.at_rest().zip(wanted);
         if live.is_some_and(|(live, wanted)| live.wanted.is_as(wanted)) || !self.is_registered() {
             self.tell_published(reach);
         }
