@@ -103,6 +103,9 @@ impl Live {
     }
 }
 
+/// Why a registration is not in force, and what still is.
+pub type Failure = (Unavailable, Option<Live>);
+
 /// The inputs of the rules beside the state and the event.
 pub struct Context<'a> {
     pub now: Instant,
@@ -147,8 +150,8 @@ pub struct Observed {
 pub enum Event {
     /// The controller compares the wish with the observed objects.
     Compared(Wish, Observed),
-    /// [`Action::Register`] has ended. A failure names what is still in force.
-    Registered(Arc<Wanted>, Result<Live, (Unavailable, Option<Live>)>),
+    /// [`Action::Register`] has ended.
+    Registered(Arc<Wanted>, Result<Live, Failure>),
     /// [`Action::Unregister`] has ended, perhaps with an error text.
     Unregistered(Result<(), String>),
     /// [`Action::Verify`] has ended.
@@ -503,12 +506,7 @@ impl Registration {
         vec![Action::Report(Notice::Held(key, hold)), Action::Unregister]
     }
 
-    fn registered(
-        &mut self,
-        wanted: Arc<Wanted>,
-        result: Result<Live, (Unavailable, Option<Live>)>,
-        context: &Context<'_>,
-    ) -> Vec<Action> {
+    fn registered(&mut self, wanted: Arc<Wanted>, result: Result<Live, Failure>, context: &Context<'_>) -> Vec<Action> {
         if !matches!(self.phase, Phase::Registering(_)) {
             return Vec::new();
         }

@@ -8,7 +8,7 @@ use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::controller::planner;
 use crate::controller::{Controller, Finished};
-use crate::engine::lifecycle::{Action, Context, Event, Live, Notice, Wanted, is_lasting, is_rejection};
+use crate::engine::lifecycle::{Action, Context, Event, Failure, Live, Notice, Wanted, is_lasting, is_rejection};
 use crate::engine::probe::{self, Unverified};
 use crate::engine::process::Worker;
 use crate::engine::registration::{self, Edition, Editions, Meanwhile, Registrar, RegistrationKey};
@@ -302,7 +302,7 @@ async fn register_own(
     key: Option<RegistrationKey>,
     wanted: &Arc<Wanted>,
     before: Option<&Live>,
-) -> Result<Live, (Unavailable, Option<Live>)> {
+) -> Result<Live, Failure> {
     let (Some(policy), Some(object), Some(key)) = (wanted.policies.first(), wanted.objects.first(), key) else {
         return Err((Unavailable::new(Code::Reconciling, "nothing is to be registered"), None));
     };
@@ -327,7 +327,7 @@ async fn register_shared(
     before: Option<&Live>,
     meanwhile: &Meanwhile,
     obsolete: &[RegistrationKey],
-) -> Result<Live, (Unavailable, Option<Live>)> {
+) -> Result<Live, Failure> {
     let reason = match registration::register(registrar, wanted.engine, &wanted.objects, meanwhile).await {
         Ok((unverified, editions)) => {
             let leftover =

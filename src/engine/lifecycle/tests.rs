@@ -132,7 +132,7 @@ impl Story {
         self.compares(Wish::Registered(wanted(form)))
     }
 
-    fn registers(&mut self, result: Result<Live, (Unavailable, Option<Live>)>) -> Vec<String> {
+    fn registers(&mut self, result: Result<Live, Failure>) -> Vec<String> {
         let wanted = result.as_ref().map_or_else(|_| wanted("two"), |live| live.wanted.clone());
         self.happens(Event::Registered(wanted, result))
     }

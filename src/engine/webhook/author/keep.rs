@@ -15,7 +15,7 @@ use crate::cluster::watch::cache::WatchCache;
 use crate::cluster::watch::shared::Whose;
 use crate::engine::Unavailable;
 use crate::engine::lifecycle::{
-    Action, Context, Event as Happened, Live, Notice, Observed, Registration, Wanted, Wish,
+    Action, Context, Event as Happened, Failure, Live, Notice, Observed, Registration, Wanted, Wish,
 };
 use crate::engine::probe::{ProbeResult, is_unanswered, repeat, unanswered};
 use crate::engine::reach::{Reach, Reachable};
@@ -88,9 +88,6 @@ struct Keeper<'a> {
     is_doubtful: bool,
     retry_at: Option<Instant>,
 }
-
-/// Why a registration is not in force, and what is still.
-type Failure = (Unavailable, Option<Live>);
 
 impl<'a> Keeper<'a> {
     fn new(operator: &'a Operator, settings: &'a Settings, resource: ApiResource) -> Self {
