@@ -413,7 +413,7 @@ impl Registration {
     fn missing(&self, live: &Live, observed: &Observed) -> Option<RegistrationKey> {
         let is_by_others = |key: &RegistrationKey| self.deleted.get(key).is_some_and(|last| !is_marked(last));
         let is_missing = |key: &&RegistrationKey| {
-            !observed.unreadable.contains(&key.0) && (!observed.registered.contains(*key) || is_by_others(key))
+            !observed.unreadable.contains(&key.resource) && (!observed.registered.contains(*key) || is_by_others(key))
         };
         live.editions.keys().find(is_missing).cloned()
     }

@@ -200,8 +200,20 @@ pub struct Registrar {
     pub timing: &'static timing::Registration,
 }
 
-/// A registered object: the plural name of its resource, and its own name.
-pub type RegistrationKey = (String, String);
+/// A registered object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RegistrationKey {
+    /// The plural name of its resource.
+    pub resource: String,
+    pub name: String,
+}
+
+impl RegistrationKey {
+    /// The key of the object `name` of `resource`.
+    pub fn of(resource: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { resource: resource.into(), name: name.into() }
+    }
+}
 
 pub type Editions = BTreeMap<RegistrationKey, Edition>;
 
@@ -307,7 +319,7 @@ pub async fn unregister(registrar: &Registrar, keys: &[RegistrationKey]) -> Resu
     let mut requires_sidecar = false;
     for resource in resources::ALL {
         let Some(served) = registrar.capabilities.registration(resource) else { continue };
-        for (_, name) in keys.iter().filter(|(other, _)| other == resource) {
+        for RegistrationKey { name, .. } in keys.iter().filter(|key| key.resource == resource) {
             if requires_sidecar && !resources::refuses(resource) {
                 released(registrar, &[]).await?;
                 requires_sidecar = false;
@@ -337,7 +349,7 @@ impl Registrar {
 
     /// The key under which `object`, which an engine rendered, is registered; none if the server lacks the resource.
     pub fn key_of(&self, object: &Value) -> Option<RegistrationKey> {
-        Some((self.resource_of(object)?.plural, name_of(object).to_owned()))
+        Some(RegistrationKey::of(self.resource_of(object)?.plural, name_of(object)))
     }
 }
 
@@ -418,7 +430,7 @@ async fn establish(
             return Err(Unavailable::new(Code::EngineUnavailable, message));
         };
         let stored = apply(&registrar.client, &resource, object).await?;
-        editions.insert((resource.plural, name_of(object).to_owned()), Edition::of(&stored));
+        editions.insert(RegistrationKey::of(resource.plural, name_of(object)), Edition::of(&stored));
     }
     probe::show(registrar, engine, objects, effect).await
 }

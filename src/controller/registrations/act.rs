@@ -137,7 +137,7 @@ impl Controller {
                 }
                 let Some(worker) = self.worker.clone() else { return Some(Event::Unregistered(Ok(()))) };
                 let own = self.registrations.own_of(name);
-                let named = own.map(|((resource, _), stored)| engine::kinds_of(&resource, stored));
+                let named = own.map(|(key, stored)| engine::kinds_of(&key.resource, stored));
                 let mut kinds: Vec<Arc<Kind>> = named.into_iter().flatten().collect();
                 if kinds.is_empty() {
                     kinds = self.watched();
@@ -191,7 +191,8 @@ impl Controller {
 
     /// Marks the written objects as registered, because the watch may not show them yet, or not that they are `deleted` again.
     fn expect(&mut self, live: &Live, deleted: &BTreeSet<RegistrationKey>) {
-        for ((resource, name), edition) in live.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
+        let written = live.editions.iter().filter(|(key, _)| !deleted.contains(*key));
+        for (RegistrationKey { resource, name }, edition) in written {
             if let Some(mirror) = self.registrations.own.get_mut(resource.as_str()) {
                 mirror.expect(name, live.wanted.objects.first().cloned().unwrap_or_default());
             } else if let Some(mirror) = self.registrations.shared.get_mut(resource.as_str()) {
@@ -240,11 +241,11 @@ impl Controller {
                 self.operator.metrics.process.reconcile_errors.inc();
             }
             Notice::Held(key, hold) => {
-                let (object, name) = key.unzip();
+                let (object, name) = key.map(|key| (key.resource, key.name)).unzip();
                 let (resource, name) = (object.as_deref().or(resource), name.as_deref());
                 warn!(policy, resource, name, until = %hold, "The registration was removed by hand; it is not made again before");
             }
-            Notice::Edited(wanted, (resource, name)) => {
+            Notice::Edited(wanted, RegistrationKey { resource, name }) => {
                 info!(resource, name, "The registration was edited; repairing it");
                 for policy in wanted.policies.iter().filter(|_| matches!(slot, Slot::Kind(_))) {
                     let message = format!("{resource} `{name}` was edited by hand, and has been repaired");

@@ -124,7 +124,7 @@ impl Controller {
             // It may have been so before this leader, or could not be removed.
             None if stored.is_programmed() && kinds.contains(kind) => {
                 let registered = self.registrations.registered(&Slot::of_kind(kind));
-                registered.iter().any(|(resource, _)| !needs_operator(resource))
+                registered.iter().any(|key| !needs_operator(&key.resource))
             }
             None => false,
         });
@@ -239,11 +239,9 @@ impl Controller {
         let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.at_rest(), wanted.get(kind)) {
             (Some(live), Some(wanted)) => live.wanted.is_as(wanted),
             // After a rejected edit the earlier objects may still exist.
-            (None, _) if state.is_unregistered() => !self
-                .registrations
-                .registered(&Slot::of_kind(kind))
-                .iter()
-                .any(|(resource, _)| needs_operator(resource)),
+            (None, _) if state.is_unregistered() => {
+                !self.registrations.registered(&Slot::of_kind(kind)).iter().any(|key| needs_operator(&key.resource))
+            }
             _ => false,
         };
         let mut registered = self.registrations.all_shared().filter(|(resource, _)| needs_operator(resource));

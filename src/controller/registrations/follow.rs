@@ -7,7 +7,7 @@ use crate::cluster::watch::shared::{Events, ResourceEvent, Whose};
 use crate::controller::Controller;
 use crate::engine;
 use crate::engine::lifecycle::Event;
-use crate::engine::registration::{Edition, is_marked, is_ours_of};
+use crate::engine::registration::{Edition, RegistrationKey, is_marked, is_ours_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event as WatchEvent;
@@ -84,7 +84,7 @@ impl Controller {
             return;
         };
         if self.registrations.states.contains_key(&slot) {
-            let key = (resource.to_owned(), object.name().to_owned());
+            let key = RegistrationKey::of(resource, object.name());
             let event = if is_deleted { Event::deleted(key, object) } else { Event::Appeared(key) };
             // There is never anything to do at once.
             self.step(&slot, event);

@@ -66,7 +66,7 @@ impl Controller {
         let kinds = self.registrations.of_kinds().filter(move |(_, state)| is_served(state));
         kinds.map(|(kind, _)| {
             let mut keys = self.registrations.registered(&Slot::of_kind(kind));
-            keys.retain(|(resource, _)| needs_operator(resource) && !resources::refuses(resource));
+            keys.retain(|key| needs_operator(&key.resource) && !resources::refuses(&key.resource));
             (kind, keys)
         })
     }

@@ -167,7 +167,7 @@ impl Registrations {
         let stored = self.own.iter().find_map(|(resource, mirror)| Some((*resource, mirror.known().get(&own_name)?)));
         stored
             .filter(|(_, stored)| is_ours_of(stored))
-            .map(|(resource, stored)| ((resource.to_owned(), own_name), stored))
+            .map(|(resource, stored)| (RegistrationKey::of(resource, own_name), stored))
     }
 
     /// The form of the policy from before an edit, if that form is in force.
@@ -254,7 +254,7 @@ impl Registrations {
             Slot::Kind(kind) => {
                 let of_kind = |(_, name): &(&str, &String)| kind_of(name).as_deref() == Some(kind);
                 let found = self.all_shared().filter(of_kind);
-                found.map(|(resource, name)| (resource.to_owned(), name.clone())).collect()
+                found.map(|(resource, name)| RegistrationKey::of(resource, name)).collect()
             }
         }
     }
@@ -262,12 +262,12 @@ impl Registrations {
     /// An object of `live` that differs from what we wrote.
     fn edited(&self, live: &Live) -> Option<RegistrationKey> {
         let is_edited = |(key, ours): &(&RegistrationKey, &Edition)| {
-            if let Some(mirror) = self.own.get(key.0.as_str()) {
+            if let Some(mirror) = self.own.get(key.resource.as_str()) {
                 let wanted = live.wanted.objects.first();
-                let stored = mirror.known().get(&key.1).filter(|stored| is_ours_of(stored));
+                let stored = mirror.known().get(&key.name).filter(|stored| is_ours_of(stored));
                 return stored.zip(wanted).is_some_and(|(stored, wanted)| !registration::is_as(stored, wanted));
             }
-            let stored = self.shared.get(key.0.as_str()).and_then(|mirror| mirror.known().get(&key.1));
+            let stored = self.shared.get(key.resource.as_str()).and_then(|mirror| mirror.known().get(&key.name));
             stored.is_some_and(|stored| stored.is_edit_of(ours))
         };
         live.editions.iter().find(is_edited).map(|(key, _)| key.clone())

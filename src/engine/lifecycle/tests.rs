@@ -24,7 +24,7 @@ struct Story {
 }
 
 fn key() -> RegistrationKey {
-    ("mutatingwebhookconfigurations".to_owned(), "scpol-pods".to_owned())
+    RegistrationKey::of("mutatingwebhookconfigurations", "scpol-pods")
 }
 
 fn policy(name: &str, image: &str) -> Arc<Policy> {
@@ -122,7 +122,7 @@ impl Story {
     }
 
     fn compares(&mut self, wish: Wish) -> Vec<String> {
-        let unreadable = self.is_unreadable.then(|| key().0).into_iter().collect();
+        let unreadable = self.is_unreadable.then(|| key().resource).into_iter().collect();
         let (registered, edited) = (self.registered.clone(), self.edited.clone());
         self.happens(Event::Compared(wish, Observed { registered, unreadable, edited, is_held: self.is_held }))
     }

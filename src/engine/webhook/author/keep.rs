@@ -124,7 +124,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn key(&self) -> RegistrationKey {
-        (self.resource.plural.clone(), NAME.to_owned())
+        RegistrationKey::of(&self.resource.plural, NAME)
     }
 
     fn is_registered(&self) -> bool {
