@@ -266,11 +266,11 @@ impl Controller {
 
     fn try_template(&mut self, key: TrialKey, policy: Arc<Policy>) {
         let (operator, room) = (self.operator.clone(), self.tasks.room.clone());
-        let Some(resource) = operator.resource(&key.2) else { return };
+        let Some(resource) = operator.resource(&key.kind) else { return };
         self.tasks.spawn(async move {
             let _room = room.acquire_owned().await;
             let namespace = &operator.site().operator_namespace;
-            let tried = trial::template(&operator.client, &key.2, &resource, namespace, policy.as_written()).await;
+            let tried = trial::template(&operator.client, &key.kind, &resource, namespace, policy.as_written()).await;
             Finished::Tried(key, Acceptance::of(tried, Instant::now(), &operator.timing.controller))
         });
     }

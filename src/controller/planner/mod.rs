@@ -178,7 +178,7 @@ impl Planner {
     /// Draws the plan. Returns its requests.
     pub(super) fn draw(&mut self, inputs: &Inputs<'_>) -> Requests {
         let (snapshot, now) = (inputs.snapshot, inputs.now);
-        self.trials.retain(|(name, ..), _| snapshot.stored.contains_key(name));
+        self.trials.retain(|key, _| snapshot.stored.contains_key(&key.policy));
         let (rendering, questions) =
             (std::mem::take(&mut self.rendered).begin(inputs.surroundings.clone()), Questions::default());
         let (mut plan, mut requests) = (Plan::default(), Requests::default());
@@ -229,7 +229,7 @@ impl Planner {
     /// Adds the kinds whose registration must not change until more is known.
     fn note_undecided(&self, inputs: &Inputs<'_>, plan: &mut Plan) {
         let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Acceptance::Asked(_)));
-        plan.undecided.extend(tried.map(|((_, _, kind), _)| kind.clone()));
+        plan.undecided.extend(tried.map(|(key, _)| key.kind.clone()));
         for (name, stored) in inputs.snapshot.stored.iter() {
             if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))
                 && is_undecided(outcome)

@@ -10,8 +10,14 @@ use crate::workload::Kind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A template on a kind: the policy's name, the hash of its spec, and the kind.
-pub(in crate::controller) type TrialKey = (String, String, Arc<Kind>);
+/// A template on a kind.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::controller) struct TrialKey {
+    /// The name of the policy.
+    pub(in crate::controller) policy: String,
+    pub(in crate::controller) spec_hash: String,
+    pub(in crate::controller) kind: Arc<Kind>,
+}
 
 impl Planner {
     /// Records the result of a template trial.
@@ -40,7 +46,8 @@ impl Planner {
             choice.engines.get(kind).is_some_and(|engine| !engine.is_per_policy()) && kind.pod_path.is_some()
         };
         for (policy, kind) in pairs.filter(|(_, kind)| is_tried(kind)) {
-            let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
+            let (name, spec_hash) = (policy.name.clone(), policy.spec_hash.clone());
+            let key = TrialKey { policy: name, spec_hash, kind: kind.clone() };
             let known = self.trials.get(&key);
             let is_due = known.is_none_or(|known| known.is_due(inputs.now));
             let reason = known.and_then(Acceptance::reason).cloned();
@@ -60,10 +67,10 @@ impl Planner {
         inputs: &Inputs<'_>,
         requests: &mut Requests,
     ) {
-        if inputs.surroundings.cluster.resource(&key.2).is_none() {
+        if inputs.surroundings.cluster.resource(&key.kind).is_none() {
             return;
         }
-        self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);
+        self.trials.retain(|other, _| other.policy != key.policy || other.spec_hash == key.spec_hash);
         self.trials.insert(key.clone(), Acceptance::Asked(failed));
         requests.templates.push((key, policy.clone()));
     }
