@@ -32,17 +32,18 @@ pub(super) fn check(
     matching: &[&Template],
     standard: Standard,
 ) -> Result<(), Conflict> {
-    let name_conflict = || {
-        LISTS
-            .iter()
-            .find_map(|list| (list.items)(&template.spec).iter().find_map(|item| name_conflict(pod, list, item)))
-    };
     let own = pod.own(template, matching)?;
+    let taken = || {
+        let mut items = LISTS.iter().flat_map(|list| (list.items)(&template.spec).iter().map(move |item| (list, item)));
+        items
+            .find_map(|(list, item)| name_conflict(pod, list, item))
+            .or_else(|| entry_conflict(pod, template))
+            .or_else(|| own.iter().find_map(|own| inner_conflict(own, template)))
+            .or_else(|| host_port_conflict(pod, template))
+            .map(|message| Conflict { code: Code::NameConflict, message })
+    };
     let conflict = unmet::label_of_jobs(pod, template)
-        .or_else(name_conflict)
-        .or_else(|| entry_conflict(pod, template))
-        .or_else(|| own.iter().find_map(|own| inner_conflict(own, template)))
-        .or_else(|| host_port_conflict(pod, template))
+        .or_else(taken)
         .or_else(|| missing_volume(pod, template))
         .or_else(|| own.iter().find_map(|own| mount_conflict(own, template)))
         .or_else(|| unmet::first(pod, template, standard));
@@ -51,7 +52,7 @@ pub(super) fn check(
 
 /// A label or annotation that the pod has with another value. The message has no values, because annotations may hold
 /// secrets.
-fn entry_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+fn entry_conflict(pod: &Pod<'_>, template: &Template) -> Option<String> {
     let differs = |map: &'static Entries| {
         let mut entries = map.of(&template.spec);
         entries
@@ -59,20 +60,18 @@ fn entry_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
             .map(|(key, _)| key)
     };
     let (map, key) = MAPS.iter().find_map(|map| Some((map, differs(map)?)))?;
-    let message = format!("{} `{key}` of the pod exists with another value", map.noun);
-    Some(Conflict { code: Code::NameConflict, message })
+    Some(format!("{} `{key}` of the pod exists with another value", map.noun))
 }
 
 /// An item that `template` adds to a user's container, which has it with other content.
-fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
+fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<String> {
     for inner in &INNER {
         for item in (inner.items)(&template.spec) {
             let key = (inner.key)(item);
             let Some(there) = own.find(inner, &key) else { continue };
             if let Some(difference) = equal::difference(item, there, inner.fields) {
                 let (noun, list, name) = (inner.noun, own.list.noun, own.name);
-                let message = format!("{noun} `{key}` of {list} `{name}` exists with another `{difference}`");
-                return Some(Conflict { code: Code::NameConflict, message });
+                return Some(format!("{noun} `{key}` of {list} `{name}` exists with another `{difference}`"));
             }
         }
     }
@@ -115,28 +114,19 @@ pub(crate) const PROPAGATION: &str = "mountPropagation";
 /// The propagation that needs a privileged container.
 pub(crate) const BIDIRECTIONAL: &str = "Bidirectional";
 
-fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<Conflict> {
+fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<String> {
     let (name, noun) = (list.key_of(item), list.noun);
-    let conflict = |message| Some(Conflict { code: Code::NameConflict, message });
     if list.scope == Scope::Volumes && pod.claims(name) {
-        return conflict(format!("{noun} `{name}` exists as a volume claim template"));
+        return Some(format!("{noun} `{name}` exists as a volume claim template"));
     }
     for other in list.scope() {
         for there in pod.items(other).filter(|there| other.key_of(there) == name) {
             if !other.is(list) {
-                return conflict(format!(
-                    "{} `{name}` exists, the template has {} of that name",
-                    other.noun,
-                    article(noun)
-                ));
+                let article = article(noun);
+                return Some(format!("{} `{name}` exists, the template has {article} of that name", other.noun));
             }
             if let Some(difference) = equal::difference(item, there, list.fields) {
-                let values =
-                    difference.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the template"));
-                return conflict(format!(
-                    "{noun} `{name}` exists with another `{difference}`{}",
-                    values.unwrap_or_default()
-                ));
+                return Some(format!("{noun} `{name}` exists with {}", difference.described("template")));
             }
         }
     }
@@ -148,14 +138,13 @@ fn article(noun: &str) -> String {
     format!("{article} {noun}")
 }
 
-fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<String> {
     if pod.network() == Network::Host
         && let Some(port) = own_clash(template)
     {
-        let message = format!(
+        return Some(format!(
             "host port {port}, which is a container port of the template, would be there twice: the pod sets `hostNetwork: true`"
-        );
-        return Some(Conflict { code: Code::NameConflict, message });
+        ));
     }
     // Without those of the template itself, because they are equal or conflicted by name before.
     let is_own = |there: &Running<'_>| running(template).any(|own| own.name() == there.name());
@@ -164,8 +153,7 @@ fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     for own in running(template) {
         for there in &theirs {
             if let Some(port) = shared_host_port(&own, there, pod.network()) {
-                let message = format!("host port {port} of the template's {own} is used by {there}");
-                return Some(Conflict { code: Code::NameConflict, message });
+                return Some(format!("host port {port} of the template's {own} is used by {there}"));
             }
         }
     }
@@ -335,26 +323,21 @@ impl Running<'_> {
         }
     }
 
-    fn objects(&self, field: &str) -> impl Iterator<Item = &Value> {
-        self.item.get(field).and_then(Value::as_array).into_iter().flatten()
-    }
-
     /// The names of the volumes that it mounts or uses as devices.
     pub(crate) fn volumes(&self) -> impl Iterator<Item = &str> {
-        self.objects("volumeMounts")
-            .chain(self.objects("volumeDevices"))
-            .filter_map(|mount| mount.get("name")?.as_str())
+        let lists = ["volumeMounts", "volumeDevices"].into_iter();
+        lists.flat_map(|list| value::objects(self.item, &[list])).filter_map(|mount| mount.get("name")?.as_str())
     }
 
     pub(crate) fn host_ports(&self, network: Network) -> impl Iterator<Item = HostPort<'_>> {
-        self.objects("ports").filter_map(move |port| {
+        value::objects(self.item, &["ports"]).filter_map(move |port| {
             let number = |field| port.get(field).and_then(Value::as_u64).filter(|&number| number != 0);
             let number = match network {
                 Network::Own => number("hostPort"),
                 Network::Host => number("hostPort").or_else(|| number("containerPort")),
             };
             let ip = port.get("hostIP").and_then(Value::as_str).filter(|ip| !ip.is_empty()).unwrap_or(ANY_IP);
-            Some(HostPort { number: number?, protocol: value::protocol(&port["protocol"]), ip })
+            Some(HostPort { number: number?, protocol: value::protocol(port.get("protocol")), ip })
         })
     }
 }

@@ -130,8 +130,7 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> 
     }
     let Some((wanted, _)) = template.item(listed) else { return unknown() };
     let difference = listed.difference(wanted, there.as_object()?, pod.network() == Network::Host)?;
-    let values = difference.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the revision"));
-    Some(format!("it has another `{difference}`{}", values.unwrap_or_default()))
+    Some(format!("it has {}", difference.described("revision")))
 }
 
 /// The annotation for kubectl in `marker`, as it is listed there, if it does not name the user's first container. Then it

@@ -199,7 +199,7 @@ fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> bool {
     }
     // Only scalars, because a list or map is no protocol.
     if name == "protocol" && !matches!(wanted, Value::Array(_) | Value::Object(_)) {
-        return protocol(wanted) == protocol(actual);
+        return protocol(Some(wanted)) == protocol(Some(actual));
     }
     match (wanted, actual) {
         (Value::Number(wanted), Value::Number(actual)) => wanted == actual || wanted.as_f64() == actual.as_f64(),
@@ -239,7 +239,7 @@ impl ListKey {
         let value = item.get(self.field())?;
         match self {
             Self::Text(_) => Some(value.as_str()?.to_owned()),
-            Self::Port => Some(format!("{value}/{}", protocol(&item["protocol"]))),
+            Self::Port => Some(format!("{value}/{}", protocol(item.get("protocol")))),
         }
     }
 }
@@ -338,6 +338,12 @@ impl Difference {
 
     fn turned(self) -> Self {
         Self { path: self.path, wanted: self.actual, actual: self.wanted }
+    }
+
+    /// The difference for a message, with the values if they may appear there. `wanted_in` is what has the wanted one.
+    pub(super) fn described(&self, wanted_in: &str) -> String {
+        let values = self.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the {wanted_in}"));
+        format!("another `{self}`{}", values.unwrap_or_default())
     }
 
     /// The two values for a message, if both may appear there: short scalars of fields that hold no secrets. The reader

@@ -115,9 +115,8 @@ fn first(pod: &Pod<'_>, list: &List, name: &str, wanted: &RawObject) -> Option<P
     let mut found = None;
     for there in pod.items(list).filter(|there| list.key_of(there) == name) {
         if let Some(difference) = equal::kept_difference(wanted, there, list.fields) {
-            let values = difference.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the template"));
-            let message = format!("{} `{name}` has another `{difference}`{}", list.noun, values.unwrap_or_default());
-            return Some(Presence::Different(message));
+            let described = difference.described("template");
+            return Some(Presence::Different(format!("{} `{name}` has {described}", list.noun)));
         }
         found = Some(Presence::Whole);
     }

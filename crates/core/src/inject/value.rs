@@ -13,7 +13,7 @@ pub(crate) fn at<'a>(item: &'a RawObject, path: &[&str]) -> Option<&'a Value> {
 }
 
 /// The objects of the list in `item` at `path`.
-pub(crate) fn objects<'a>(item: &'a RawObject, path: &[&str]) -> impl Iterator<Item = &'a RawObject> {
+pub(crate) fn objects<'a>(item: &'a RawObject, path: &[&str]) -> impl Iterator<Item = &'a RawObject> + use<'a> {
     at(item, path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
 }
 
@@ -56,6 +56,6 @@ pub(crate) fn nanos(value: &Value) -> Option<i128> {
 }
 
 /// The protocol of a port, with its default.
-pub(crate) fn protocol(value: &Value) -> &str {
-    value.as_str().filter(|name| !name.is_empty()).unwrap_or("TCP")
+pub(crate) fn protocol(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).filter(|name| !name.is_empty()).unwrap_or("TCP")
 }

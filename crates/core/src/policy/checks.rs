@@ -88,6 +88,19 @@ const CHAIN: &[Check] = &[
 const AFTER_LOSS: &[Check] =
     &[host_network, opted_out, target, namespace, namespace_labels, annotations, labels, conditions];
 
+/// The verdict of `rows`: the first that says no decides. A row that cannot decide counts only if no other row says no.
+pub(super) fn run(rows: &[Check], policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
+    let mut unknown = None;
+    for check in rows {
+        match check(policy, workload, site) {
+            None | Some(Verdict::Inject) => {}
+            Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
+            Some(skip) => return skip,
+        }
+    }
+    unknown.map_or(Verdict::Inject, Verdict::Error)
+}
+
 /// Whether the validations of `policy` apply to `workload`: rows 0 to 3 and 7 have no objection. The other rows do not
 /// count.
 ///
@@ -97,15 +110,11 @@ pub fn is_judged(common: &Common, policy: &Policy, workload: &Workload, site: &S
     if common.untouchable(policy, workload, site).is_some() {
         return Ok(false);
     }
-    let mut unknown = None;
-    for check in SELECTION {
-        match check(policy, workload, site) {
-            None | Some(Verdict::Inject) => {}
-            Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
-            Some(Verdict::Skip(_)) => return Ok(false),
-        }
+    match run(SELECTION, policy, workload, site) {
+        Verdict::Inject => Ok(true),
+        Verdict::Skip(_) => Ok(false),
+        Verdict::Error(reason) => Err(reason),
     }
-    unknown.map_or(Ok(true), Err)
 }
 
 const SELECTION: &[Check] = &[target, namespace, namespace_labels, annotations, labels, conditions];
@@ -116,16 +125,13 @@ pub fn reaches(policy: &Policy, workload: &Workload) -> bool {
 }
 
 /// The reason of row 7 against `workload`, if there is one.
-pub fn unselected(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
-    SELECTION.iter().find_map(|check| match check(policy, workload, site) {
-        Some(Verdict::Skip(reason)) => Some(reason),
-        _ => None,
-    })
+pub(super) fn unselected(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
+    if let Verdict::Skip(reason) = run(SELECTION, policy, workload, site) { Some(reason) } else { None }
 }
 
 /// True if and only if every requirement of row 7 holds. Rows 4 and 5 give an event only then.
 pub fn selects(policy: &Policy, workload: &Workload, site: &Site) -> bool {
-    SELECTION.iter().all(|check| check(policy, workload, site).is_none())
+    run(SELECTION, policy, workload, site) == Verdict::Inject
 }
 
 fn reason(row: u8, code: Code, detail: impl Into<String>) -> Option<Verdict> {

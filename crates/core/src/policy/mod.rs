@@ -199,12 +199,8 @@ impl Policy {
 
     /// True if and only if every decision needs the Namespace object.
     pub fn selects_by_namespace(&self) -> bool {
-        let reads = |source: &str| source.contains("namespaceObject");
-        self.spec.namespace_selector.is_some()
-            || self.spec.match_conditions.iter().any(|condition| reads(&condition.expression))
-            || self.spec.validations.iter().any(|validation| {
-                reads(&validation.expression) || validation.message_expression.as_deref().is_some_and(reads)
-            })
+        let reads = |expression: &Arc<VersionedExpression>| expression.source().contains("namespaceObject");
+        self.spec.namespace_selector.is_some() || self.expressions().any(reads)
     }
 
     /// True if and only if the policy has a template, not only validations.
@@ -292,19 +288,13 @@ pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: 
     if let Some(reason) = common.untouchable(policy, workload, site) {
         return Verdict::Skip(reason);
     }
-    let mut unknown = None;
-    for check in common.rows() {
-        match check(policy, workload, site) {
-            None | Some(Verdict::Inject) => {}
-            Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
-            // Because "not selected" is the better reason: rows 4 and 5 matter only for selected workloads.
-            Some(Verdict::Skip(reason)) if REFUSALS.contains(&reason.row) => {
-                return Verdict::Skip(checks::unselected(policy, workload, site).unwrap_or(reason));
-            }
-            Some(skip) => return skip,
+    match checks::run(common.rows(), policy, workload, site) {
+        // Because "not selected" is the better reason: rows 4 and 5 matter only for selected workloads.
+        Verdict::Skip(reason) if REFUSALS.contains(&reason.row) => {
+            Verdict::Skip(checks::unselected(policy, workload, site).unwrap_or(reason))
         }
+        verdict => verdict,
     }
-    unknown.map_or(Verdict::Inject, Verdict::Error)
 }
 
 /// The rows that can skip a selected workload.

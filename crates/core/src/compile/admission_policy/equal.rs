@@ -94,7 +94,7 @@ impl<'a> Comparison<'a> {
 
     fn scalar(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
         let plain = match value::is_empty(wanted) {
-            _ if name == "protocol" => format!("{} == {}", protocol(actual), quoted(value::protocol(wanted))),
+            _ if name == "protocol" => format!("{} == {}", protocol(actual), quoted(value::protocol(Some(wanted)))),
             true => is_empty(actual),
             false => format!("{actual} == {}", literal(wanted)?),
         };
@@ -163,7 +163,7 @@ impl<'a> Comparison<'a> {
         let key = keyed.key.field();
         let value = wanted.get(key).cloned().unwrap_or_default();
         let same = format!("{item}.{key} == {}", literal(&value)?);
-        let protocol = value::protocol(wanted.get("protocol").unwrap_or(&Value::Null));
+        let protocol = value::protocol(wanted.get("protocol"));
         Ok(match keyed.key {
             ListKey::Port => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
             ListKey::Text(_) => same,
