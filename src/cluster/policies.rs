@@ -14,7 +14,7 @@ use crate::api::condition::condition_in;
 use crate::api::rules::Violation;
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::metrics::Metrics;
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::{Policies, Policy, PolicyRef, Site};
 use crate::rollout::stored::Splits;
 use crate::rollout::{Foreign, Stored};
 use crate::survival;
@@ -81,8 +81,8 @@ impl StoredPolicy {
 /// All stored policies at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Every policy by name, including invalid ones.
-    pub stored: Arc<BTreeMap<String, StoredPolicy>>,
+    /// Every policy, including invalid ones.
+    pub stored: Arc<BTreeMap<PolicyRef, StoredPolicy>>,
     /// The valid policies.
     pub policies: Arc<Policies>,
     /// Their stored revisions.
@@ -189,7 +189,7 @@ struct WatchedPolicies {
     /// Why revisions cannot be read, once a right is missing. An API server that has just started knows no rights yet.
     refused: Option<String>,
     /// What was published last of each policy whose revisions decide.
-    published: BTreeMap<String, Arc<Policy>>,
+    published: BTreeMap<PolicyRef, Arc<Policy>>,
     splits: Splits,
     capacity: Capacity,
     editions: Editions,
@@ -198,20 +198,20 @@ struct WatchedPolicies {
 /// The editions of what is published.
 #[derive(Default)]
 struct Editions {
-    /// By name: the edition, the UID, and the hash of the spec; no hash if the spec is not valid.
-    of: BTreeMap<String, (u64, String, Option<String>)>,
+    /// The edition, the UID, and the hash of the spec; no hash if the spec is not valid.
+    of: BTreeMap<PolicyRef, (u64, String, Option<String>)>,
 }
 
 impl Editions {
-    /// The edition of the policy `name`, which is now the one of that UID and hash.
-    fn of(&mut self, name: &str, uid: &str, hash: Option<&str>) -> u64 {
-        match self.of.get(name) {
+    /// The edition of `policy`, which is now the one of that UID and hash.
+    fn of(&mut self, policy: &PolicyRef, uid: &str, hash: Option<&str>) -> u64 {
+        match self.of.get(policy) {
             Some((edition, known, spec)) if known == uid && spec.as_deref() == hash => *edition,
             _ => {
                 // Of the process, because a panic of the watch begins anew, and an edition must not come back.
                 static LAST: AtomicU64 = AtomicU64::new(0);
                 let edition = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-                self.of.insert(name.to_owned(), (edition, uid.to_owned(), hash.map(str::to_owned)));
+                self.of.insert(policy.clone(), (edition, uid.to_owned(), hash.map(str::to_owned)));
                 edition
             }
         }
@@ -398,19 +398,20 @@ impl WatchedPolicies {
         }
         let (splits, published) = (&mut self.splits, &self.published);
         let stored = self.stored.known().iter().map(|(name, Measured { stored, .. })| {
+            let of = PolicyRef::of_cluster(name);
             let split = |policy: Arc<Policy>| {
                 let kept = published
-                    .get(name)
+                    .get(&of)
                     .filter(|kept| kept.meta.uid == policy.meta.uid && !are_known && splits.decide(&policy));
                 if let Some(kept) = kept {
                     return kept.clone();
                 }
-                let split = || splits.of(&policy, revisions.of_policy(&policy.reference()));
+                let split = || splits.of(&policy, revisions.of_policy(&of));
                 survival::attempt(metrics, "splitting a policy", split).unwrap_or(policy)
             };
             let parsed = stored.parsed.clone().map(split);
             (
-                name.clone(),
+                of,
                 StoredPolicy {
                     generation: parsed.as_ref().map_or(stored.generation, |policy| policy.meta.generation),
                     parsed,
@@ -418,20 +419,20 @@ impl WatchedPolicies {
                 },
             )
         });
-        let mut stored: BTreeMap<String, StoredPolicy> = stored.collect();
+        let mut stored: BTreeMap<PolicyRef, StoredPolicy> = stored.collect();
         self.editions.of.retain(|name, _| stored.contains_key(name));
-        for (name, stored) in &mut stored {
+        for (of, stored) in &mut stored {
             let hash = stored.parsed.as_ref().ok().map(|policy| policy.spec_hash.as_str());
-            stored.edition = self.editions.of(name, &stored.uid, hash);
+            stored.edition = self.editions.of(of, &stored.uid, hash);
         }
         let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
-        self.published = valid.clone().map(|policy| (policy.name.clone(), policy)).collect();
+        self.published = valid.clone().map(|policy| (policy.reference(), policy)).collect();
         let (before, is_any_gone) = {
             let before = snapshots.borrow();
             (before.policies.clone(), before.stored.keys().any(|name| !stored.contains_key(name)))
         };
         if is_any_gone {
-            metrics.retain_policies(|name| stored.contains_key(name));
+            metrics.retain_policies(|name| stored.contains_key(&PolicyRef::of_cluster(name)));
         }
         let fresh = Snapshot {
             policies: Arc::new(Policies::after(&before, valid)),
@@ -468,7 +469,7 @@ mod tests {
 
     #[test]
     fn an_edition_never_comes_back() {
-        let mut editions = Editions::default();
+        let (mut editions, of) = (Editions::default(), PolicyRef::of_cluster);
         let mut told = Vec::new();
         for (uid, hash) in [
             ("u", Some("a")),
@@ -479,14 +480,14 @@ mod tests {
             ("v", None),
             ("v", Some("a")),
         ] {
-            told.push(editions.of("p", uid, hash));
+            told.push(editions.of(&of("p"), uid, hash));
         }
         assert_eq!(told[0], told[1]);
         assert!(told[1..].is_sorted_by(|one, next| one < next), "{told:?}");
-        let (other, last) = (editions.of("q", "w", None), *told.last().unwrap());
-        assert!(other > last && editions.of("p", "v", Some("a")) == last);
+        let (other, last) = (editions.of(&of("q"), "w", None), *told.last().unwrap());
+        assert!(other > last && editions.of(&of("p"), "v", Some("a")) == last);
         editions.of.clear();
-        assert!(editions.of("p", "v", Some("a")) > other, "it was deleted in between");
+        assert!(editions.of(&of("p"), "v", Some("a")) > other, "it was deleted in between");
     }
 
     #[test]

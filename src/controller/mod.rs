@@ -212,7 +212,7 @@ impl Controller {
         let pending = self.workloads.waiting().map(Waiting::pending);
         self.statuses.pending = pending.map(|pending| pending.by_policy).unwrap_or_default();
         self.compare_all(&snapshot).await;
-        for name in snapshot.stored.keys() {
+        for PolicyRef { name, .. } in snapshot.stored.keys() {
             self.conclude(name);
         }
         self.settings.board.set_in_force(self.statuses.in_force());
@@ -452,13 +452,13 @@ mod tests {
                 odd_times: vec![],
                 parsed,
             };
-            (format!("p{number}"), stored)
+            (PolicyRef::of_cluster(&format!("p{number}")), stored)
         };
-        let stored: BTreeMap<String, StoredPolicy> = (0..30).map(stored).collect();
+        let stored: BTreeMap<PolicyRef, StoredPolicy> = (0..30).map(stored).collect();
         let snapshot = Snapshot { stored: Arc::new(stored), synced: true, ..Snapshot::default() };
         let mut controller = controller_of(Client::new(slow, "default"), snapshot.clone());
         controller.policies_changed();
-        for name in snapshot.stored.keys() {
+        for PolicyRef { name, .. } in snapshot.stored.keys() {
             controller.set_outcome(name, Readiness::Rejected { code: Code::TemplateInvalid, message: "m".into() });
         }
         for _ in 0..3 {

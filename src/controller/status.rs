@@ -51,8 +51,9 @@ impl Statuses {
     /// Records which policies are stored. Returns those that are new.
     pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) -> Vec<String> {
         let mut new = Vec::new();
-        self.turns.retain(|name, _| snapshot.stored.contains_key(name));
-        for (name, stored) in snapshot.stored.iter() {
+        self.turns.retain(|name, _| snapshot.stored.contains_key(&PolicyRef::of_cluster(name)));
+        for (of, stored) in snapshot.stored.iter() {
+            let name = &of.name.to_string();
             if self.policies.get(name).is_none_or(|state| state.uid != stored.uid) {
                 // A policy that was deleted and created again begins with a new state.
                 self.policies.insert(name.clone(), PolicyState::new(&stored.uid, Instant::now()));
@@ -199,9 +200,10 @@ impl Controller {
     /// that have waited longest first.
     pub(super) fn write_statuses(&mut self, snapshot: &Snapshot) {
         let last = |name: &String| self.statuses.policies.get(name).and_then(|state| state.writes.last);
-        let mut due: Vec<(Option<Instant>, &String)> = snapshot.stored.keys().map(|name| (last(name), name)).collect();
+        let names = snapshot.stored.keys().map(|of| of.name.to_string());
+        let mut due: Vec<(Option<Instant>, String)> = names.map(|name| (last(&name), name)).collect();
         due.sort();
-        self.statuses.due = due.into_iter().map(|(_, name)| name.clone()).collect();
+        self.statuses.due = due.into_iter().map(|(_, name)| name).collect();
         self.write_next(snapshot);
     }
 
@@ -209,7 +211,7 @@ impl Controller {
         while self.statuses.writing.len() < WRITES
             && let Some(name) = self.statuses.due.pop_front()
         {
-            let Some(stored) = snapshot.stored.get(&name) else { continue };
+            let Some(stored) = snapshot.stored.get(&PolicyRef::of_cluster(&name)) else { continue };
             if let Some(write) = self.due_write(&name, stored) {
                 self.statuses.writing.spawn(write);
             }

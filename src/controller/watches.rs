@@ -5,6 +5,7 @@ use crate::capabilities::Capabilities;
 use crate::cluster::policies::Snapshot;
 use crate::cluster::watch::WatchState;
 use crate::engine;
+use crate::policy::PolicyRef;
 use crate::workload::{KINDS, Kind, ObjectRef};
 use crate::workloads::Workloads;
 use crate::workloads::watch::{can_never_be_read, follow, look_again, look_at_pods, look_for_waiting, recount};
@@ -93,7 +94,7 @@ pub(super) struct Watches {
     /// Whether the kinds of earlier leaders have been added to the watches.
     has_looked_back: bool,
     /// The valid policies at the last count of workloads, by name, each with its edition.
-    counted: Vec<(String, u64)>,
+    counted: Vec<(PolicyRef, u64)>,
     /// Whether pods are being listed.
     looks_at_pods: bool,
 }

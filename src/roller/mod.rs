@@ -132,13 +132,14 @@ impl Roller<'_> {
                 });
             });
         }
-        self.policies.retain(|name, _| snapshot.stored.contains_key(name));
+        self.policies.retain(|name, _| snapshot.stored.contains_key(&PolicyRef::of_cluster(name)));
         self.ask_for_rights(&snapshot);
         self.tell_foreign(&snapshot);
         let mut evictions = self.evictions_left(&snapshot);
         let mut evicting: BTreeMap<String, Busy> =
-            snapshot.stored.keys().map(|name| (name.clone(), self.evicting(name, &snapshot))).collect();
-        for (name, stored) in snapshot.stored.iter() {
+            snapshot.stored.keys().map(|of| (of.name.to_string(), self.evicting(&of.name, &snapshot))).collect();
+        for (of, stored) in snapshot.stored.iter() {
+            let name = &of.name.to_string();
             let rolled = self.policies.entry(name.clone()).or_default();
             rolled.is_of(&stored.uid);
             match &stored.parsed {
@@ -193,7 +194,7 @@ impl Roller<'_> {
         snapshot: &Snapshot,
         (evictions, busy): (usize, &Busy),
     ) -> Option<Task> {
-        let (hash, stored) = (policy.revision()?, snapshot.stored.get(&policy.name)?);
+        let (hash, stored) = (policy.revision()?, snapshot.stored.get(&policy.reference())?);
         let facts = policy::Around {
             workloads: self.workloads,
             owners: self.owners_for(policy),

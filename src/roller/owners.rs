@@ -124,7 +124,7 @@ impl Watched {
         let rolling: Vec<Arc<Policy>> = rolling.cloned().collect();
         let namespaces = operator.namespaces.edition();
         let matched = rolling.iter().filter_map(|policy| {
-            let edition = snapshot.stored.get(&policy.name)?.edition;
+            let edition = snapshot.stored.get(&policy.reference())?.edition;
             Some((policy.name.clone(), (edition, namespaces.filter(|_| policy.reads_namespaces()))))
         });
         let matched = matched.collect();

@@ -173,7 +173,7 @@ impl Workloads {
         let snapshot = self.operator.snapshot();
         let mut rolling = snapshot.policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(kind));
         rolling.all(|policy| {
-            let basis = snapshot.stored.get(&policy.name).and_then(|stored| self.basis(stored));
+            let basis = snapshot.stored.get(&policy.reference()).and_then(|stored| self.basis(stored));
             // Without a basis no count helps.
             basis.is_none_or(|basis| {
                 self.fleet(|fleet| fleet.members(&policy.reference(), basis, std::iter::once(kind)).is_some())
@@ -183,7 +183,7 @@ impl Workloads {
 
     fn bases(&self) -> Bases {
         let stored = self.operator.snapshot().stored;
-        stored.iter().filter_map(|(name, stored)| Some((PolicyRef::of_cluster(name), self.basis(stored)?))).collect()
+        stored.iter().filter_map(|(of, stored)| Some((of.clone(), self.basis(stored)?))).collect()
     }
 
     /// Whether the templates of the two policies collide.

@@ -141,5 +141,5 @@ fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: AfterFail
 /// Messages about wrong values of `scpol.dev/inject` in the workload.
 fn odd_values(workloads: &Workloads, workload: &Workload) -> Vec<String> {
     let stored = workloads.operator.snapshot().stored;
-    checks::odd_values(workload, || stored.keys().map(String::as_str))
+    checks::odd_values(workload, || stored.keys().map(|of| &*of.name))
 }

@@ -32,7 +32,7 @@ use crate::cluster::policies::{Snapshot, StoredPolicy};
 use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::lifecycle::{Live, Registration, Wanted};
 use crate::engine::{EngineName, Surroundings, Unavailable};
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyRef};
 use crate::targets;
 use crate::workload::Kind;
 use serde_json::Value;
@@ -154,12 +154,12 @@ impl Planner {
 
     /// Records which policies are stored.
     pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) {
-        let print = |(name, stored): (&String, &StoredPolicy)| {
+        let print = |(of, stored): (&PolicyRef, &StoredPolicy)| {
             let form = match &stored.parsed {
                 Ok(policy) => policy.spec_hash.clone(),
                 Err(violations) => format!("{violations:?}"),
             };
-            (format!("{name} {}", stored.uid), form, stored.generation)
+            (format!("{of} {}", stored.uid), form, stored.generation)
         };
         let stored: Vec<_> = snapshot.stored.iter().map(print).collect();
         if stored != self.stored {
@@ -178,7 +178,7 @@ impl Planner {
     /// Draws the plan. Returns its requests.
     pub(super) fn draw(&mut self, inputs: &Inputs<'_>) -> Requests {
         let (snapshot, now) = (inputs.snapshot, inputs.now);
-        self.trials.retain(|key, _| snapshot.stored.contains_key(&key.policy));
+        self.trials.retain(|key, _| snapshot.stored.contains_key(&PolicyRef::of_cluster(&key.policy)));
         let (rendering, questions) =
             (std::mem::take(&mut self.rendered).begin(inputs.surroundings.clone()), Questions::default());
         let (mut plan, mut requests) = (Plan::default(), Requests::default());
@@ -216,10 +216,10 @@ impl Planner {
     /// The policies that need an engine, in order of priority. The others go into the plan, each with its reason.
     fn eligible(&self, inputs: &Inputs<'_>, plan: &mut Plan) -> Vec<Arc<Policy>> {
         let mut eligible = HashSet::new();
-        for (name, stored) in inputs.snapshot.stored.iter() {
+        for (PolicyRef { name, .. }, stored) in inputs.snapshot.stored.iter() {
             match self.judge(name, stored, inputs) {
-                Ok(()) => drop(eligible.insert(name.as_str())),
-                Err(outcome) => drop(plan.policies.insert(name.clone(), Err(outcome))),
+                Ok(()) => drop(eligible.insert(&**name)),
+                Err(outcome) => drop(plan.policies.insert(name.to_string(), Err(outcome))),
             }
         }
         let policies = inputs.snapshot.policies.iter();
@@ -230,8 +230,8 @@ impl Planner {
     fn note_undecided(&self, inputs: &Inputs<'_>, plan: &mut Plan) {
         let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Acceptance::Asked(_)));
         plan.undecided.extend(tried.map(|(key, _)| key.kind.clone()));
-        for (name, stored) in inputs.snapshot.stored.iter() {
-            if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))
+        for (PolicyRef { name, .. }, stored) in inputs.snapshot.stored.iter() {
+            if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(&**name))
                 && is_undecided(outcome)
             {
                 let may_be_in_force = |kind: &&Arc<Kind>| inputs.registrations.may_be_in_force(kind, stored, name);
@@ -318,7 +318,7 @@ fn keep_before_edit(
     for (name, outcome) in failed {
         let outcome = outcome.clone();
         let outcome = if kept.contains(name.as_str()) { unedited(outcome) } else { outcome };
-        plan.policies.insert(name.clone(), Err(outcome));
+        plan.policies.insert(name.to_string(), Err(outcome));
     }
     eligible
 }
@@ -345,7 +345,7 @@ impl View<'_> {
                     stored.status["observedSpecHash"] == policy.spec_hash.as_str()
                         && registrations.may_be_in_force(kind, stored, &policy.name)
                 };
-                is_up || snapshot.stored.get(&policy.name).is_some_and(is_told)
+                is_up || snapshot.stored.get(&policy.reference()).is_some_and(is_told)
             }
         };
         choice::choose(

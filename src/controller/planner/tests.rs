@@ -5,7 +5,7 @@ use crate::capabilities::Capabilities;
 use crate::compile::webhook::Endpoint;
 use crate::engine;
 use crate::engine::reach::Reach;
-use crate::policy::{Policies, Site};
+use crate::policy::{Policies, PolicyRef, Site};
 use crate::timing::{self, Timing};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let status = Arc::new(object["status"].clone());
         (
-            name.clone(),
+            PolicyRef::of_cluster(&name),
             StoredPolicy {
                 uid: name,
                 generation: 1,
@@ -51,7 +51,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
             },
         )
     });
-    let stored: BTreeMap<String, StoredPolicy> = stored.collect();
+    let stored: BTreeMap<PolicyRef, StoredPolicy> = stored.collect();
     let valid = stored.values().filter_map(|stored| stored.parsed.clone().ok());
     Snapshot {
         policies: Arc::new(Policies::new(valid)),

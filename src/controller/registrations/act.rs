@@ -130,7 +130,7 @@ impl Controller {
         match slot {
             Slot::Policy(name) => {
                 // The status comes first, because a new leader treats a missing registration as deleted by hand.
-                let stored = self.snapshots.borrow().stored.get(name).cloned();
+                let stored = self.snapshots.borrow().stored.get(&PolicyRef::of_cluster(name)).cloned();
                 match stored {
                     Some(stored) => drop(self.write_status_now(name, &stored).await),
                     None => info!(policy = name, "The policy is gone; unregistering"),
@@ -282,7 +282,7 @@ impl Controller {
     pub(super) fn forget(&mut self, slot: &Slot) {
         match slot {
             Slot::Kind(_) => self.registrations.forget(slot),
-            Slot::Policy(name) if !self.snapshots.borrow().stored.contains_key(name) => {
+            Slot::Policy(name) if !self.snapshots.borrow().stored.contains_key(&PolicyRef::of_cluster(name)) => {
                 self.registrations.forget(slot);
                 if self.statuses.policies.remove(name).is_some() {
                     self.operator.metrics.pending.forget(name);

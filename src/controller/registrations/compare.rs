@@ -12,7 +12,7 @@ use crate::engine::hold::Hold;
 use crate::engine::lifecycle::{Event, Live, Observed, Registration, Wanted, Wish};
 use crate::engine::{self, Engine, Unavailable};
 use crate::naming::{kind_of, policy_of};
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyRef};
 use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Controller {
     /// Compares the wish for every slot with the observed objects, and starts the work that follows.
     pub(in crate::controller) async fn compare_all(&mut self, snapshot: &Snapshot) {
         let Some(plan) = self.planner.plan().cloned() else { return };
-        for (name, stored) in snapshot.stored.iter() {
+        for (PolicyRef { name, .. }, stored) in snapshot.stored.iter() {
             self.note_resumed(name, stored);
         }
         let orphans: BTreeSet<String> = self
@@ -31,9 +31,9 @@ impl Controller {
             .own()
             .filter_map(|(_, name, _)| policy_of(name).map(str::to_owned))
             .chain(self.statuses.policies.keys().cloned())
-            .filter(|name| !snapshot.stored.contains_key(name))
+            .filter(|name| !snapshot.stored.contains_key(&PolicyRef::of_cluster(name)))
             .collect();
-        for (name, stored) in snapshot.stored.iter() {
+        for (PolicyRef { name, .. }, stored) in snapshot.stored.iter() {
             let wish = self.wish_of_policy(name, stored);
             let mut per_policy = engine::all().filter(|engine| engine.is_per_policy()).map(Engine::name);
             let is_held = per_policy.any(|engine| Hold::is_due(&stored.status, engine));
@@ -55,7 +55,9 @@ impl Controller {
     async fn compare_kind(&mut self, kind: Arc<Kind>, wish: Wish, snapshot: &Snapshot) {
         let is_held = match &wish {
             Wish::Registered(wanted) => wanted.policies.iter().any(|policy| {
-                let Some(status) = snapshot.stored.get(&policy.name).map(|stored| &stored.status) else { return false };
+                let Some(status) = snapshot.stored.get(&policy.reference()).map(|stored| &stored.status) else {
+                    return false;
+                };
                 // After an edit the engine in force is unknown, but a hold is not.
                 let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
                 (is_same || Hold::is_told(status)) && Hold::is_due(status, wanted.engine)

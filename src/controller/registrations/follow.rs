@@ -8,6 +8,7 @@ use crate::controller::Controller;
 use crate::engine;
 use crate::engine::lifecycle::Event;
 use crate::engine::registration::{Edition, RegistrationKey, is_marked, is_ours_of};
+use crate::policy::PolicyRef;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event as WatchEvent;
@@ -96,7 +97,11 @@ impl Controller {
     pub(super) fn is_deleted_by_hand(&self, metadata: &ObjectMeta) -> bool {
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
         let is_stored = |owner: &OwnerReference| {
-            self.snapshots.borrow().stored.get(&owner.name).is_some_and(|stored| stored.uid == owner.uid)
+            self.snapshots
+                .borrow()
+                .stored
+                .get(&PolicyRef::of_cluster(&owner.name))
+                .is_some_and(|stored| stored.uid == owner.uid)
         };
         !is_marked(metadata) && (owners.is_empty() || owners.iter().any(is_stored))
     }

@@ -6,7 +6,7 @@ use crate::controller::Controller;
 use crate::engine::lifecycle::Registration;
 use crate::engine::registration::{self, RegistrationKey};
 use crate::naming::kind_of;
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyRef};
 use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Slot, needs_operator};
 impl Controller {
     /// The kinds, with their policies, that this process serves and where nothing is rejected: they can go with the process.
     /// Includes the registrations of an earlier leader that this one has not handled yet.
-    fn leaving_kinds(&self, stored: &BTreeMap<String, StoredPolicy>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
+    fn leaving_kinds(&self, stored: &BTreeMap<PolicyRef, StoredPolicy>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
         let by_us = self.registrations.all_shared().filter(|(resource, _)| needs_operator(resource));
         let live = self.registrations.of_kinds().filter(|(_, state)| state.live().is_some());
         let live = live.map(|(kind, _)| kind.clone());
@@ -40,13 +40,14 @@ impl Controller {
     /// before `until`.
     pub(in crate::controller) async fn withdraw_kinds(
         &mut self,
-        stored: &BTreeMap<String, StoredPolicy>,
+        stored: &BTreeMap<PolicyRef, StoredPolicy>,
         until: Instant,
     ) {
         let open = self.leaving_kinds(stored);
         let policies: BTreeSet<&str> =
             open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
-        let named = policies.into_iter().filter_map(|name| Some((name, stored.get(name)?))).collect();
+        let named =
+            policies.into_iter().filter_map(|name| Some((name, stored.get(&PolicyRef::of_cluster(name))?))).collect();
         let message = "the operator stopped in good order and unregistered its webhook; start it again";
         self.tell_stopped(named, message, until).await;
         let whole = open.iter().map(|(kind, _)| (kind, self.registrations.registered(&Slot::of_kind(kind))));
@@ -74,24 +75,24 @@ impl Controller {
     /// The same for registrations of single policies.
     pub(in crate::controller) async fn withdraw_own(
         &mut self,
-        stored: &BTreeMap<String, StoredPolicy>,
+        stored: &BTreeMap<PolicyRef, StoredPolicy>,
         until: Instant,
     ) {
         let Some(worker) = self.worker.clone() else { return };
         let leaving: Vec<_> = stored
             .iter()
-            .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
-            .filter(|(name, policy)| !policy.refuses() && self.may_be_registered(name, &stored[name]))
+            .filter_map(|(of, stored)| Some((of.clone(), stored.parsed.clone().ok()?)))
+            .filter(|(of, policy)| !policy.refuses() && self.may_be_registered(&of.name, &stored[of]))
             .collect();
         let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
-        let named = leaving.iter().map(|(name, _)| (name.as_str(), &stored[name])).collect();
+        let named = leaving.iter().map(|(of, _)| (&*of.name, &stored[of])).collect();
         let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again";
         self.tell_stopped(named, message, until).await;
-        let removals = leaving.iter().map(|(name, _)| {
+        let removals = leaving.iter().map(|(PolicyRef { name, .. }, _)| {
             let worker = &worker;
             async move {
                 if let Err(error) = worker.remove(name).await {
-                    error!(policy = name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
+                    error!(policy = &**name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
                 }
             }
         });

@@ -12,7 +12,7 @@ use crate::cluster::watch::cache::WatchCache;
 use crate::cluster::watch::shared::{ResourceEvent, Whose};
 use crate::compile::webhook::{POLICIES, revision_of};
 use crate::operator::Operator;
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, PolicyRef};
 use futures::StreamExt;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
@@ -101,7 +101,7 @@ impl Force {
         for (name, hash) in wanted {
             let key = (name.clone(), hash.clone());
             let before = self.kept.get(&key).cloned();
-            let policy = match snapshot.stored.get(name).map(|stored| &stored.parsed) {
+            let policy = match snapshot.stored.get(&PolicyRef::of_cluster(name)).map(|stored| &stored.parsed) {
                 Some(Ok(policy)) if policy.spec_hash == *hash => Some(policy.clone()),
                 // What is switched off is off at once, unless the server may refuse what lacks it until that is taken away.
                 None => before.filter(|policy| policy.refuses()),
@@ -113,7 +113,7 @@ impl Force {
         self.kept = kept;
         // Of one name the last counts. What is stored now counts more than what was.
         let is_stored = |policy: &&Arc<Policy>| {
-            let stored = snapshot.stored.get(&policy.name).and_then(|stored| stored.parsed.as_ref().ok());
+            let stored = snapshot.stored.get(&policy.reference()).and_then(|stored| stored.parsed.as_ref().ok());
             stored.is_some_and(|stored| stored.spec_hash == policy.spec_hash)
         };
         let (now, before): (Vec<_>, Vec<_>) = self.kept.values().partition(is_stored);
@@ -165,7 +165,7 @@ mod tests {
         let stored = policies.iter().map(|policy| {
             let parsed = Ok((*policy).clone());
             (
-                policy.name.clone(),
+                policy.reference(),
                 StoredPolicy {
                     uid: policy.meta.uid.clone(),
                     generation: 1,

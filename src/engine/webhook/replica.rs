@@ -232,7 +232,7 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     // An engine that completes stored objects needs no webhook.
     let has_worker = engine::all().any(|engine| engine.is_per_policy() && engine.check(capabilities).is_ok());
     let is_delivered = |policy: &Policy| {
-        let status = snapshot.stored.get(&policy.name).map(|stored| &stored.status["engine"]);
+        let status = snapshot.stored.get(&policy.reference()).map(|stored| &stored.status["engine"]);
         let engines = status.and_then(Value::as_str).unwrap_or_default();
         EngineName::listed(engines).any(|engine| engine == NAME)
     };

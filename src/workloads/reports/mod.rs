@@ -17,7 +17,7 @@ use crate::cluster::keep::{self, Put};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies::Snapshot;
-use crate::policy::PolicyRef;
+use crate::policy::{Policy, PolicyRef};
 use crate::survival;
 use crate::timing;
 use crate::workload::{Kind, Workload};
@@ -243,8 +243,7 @@ impl Keeper<'_> {
         }
         if self.snapshots.has_changed().unwrap_or_default() {
             let snapshot = self.snapshots.borrow_and_update().clone();
-            let policies =
-                snapshot.policies.iter().map(|policy| (&policy.spec_hash, is_in_force(&snapshot, &policy.name)));
+            let policies = snapshot.policies.iter().map(|policy| (&policy.spec_hash, is_in_force(&snapshot, policy)));
             let policies = self.hasher.hash_one(policies.collect::<Vec<_>>());
             if std::mem::replace(&mut self.policies, policies) != policies {
                 self.places.values_mut().for_each(soon);
@@ -293,7 +292,7 @@ impl Keeper<'_> {
                 }
                 let add = || {
                     let fate = census::fate(&workload, policies, &site, |a, b| self.workloads.collide(a, b));
-                    content.add(&workload, &fate, &around, |policy| is_in_force(&snapshot, &policy.name));
+                    content.add(&workload, &fate, &around, |policy| is_in_force(&snapshot, policy));
                 };
                 // A panic costs only this workload's lines.
                 survival::attempt(&operator.metrics, "reporting on a workload", add);
@@ -342,7 +341,7 @@ impl Keeper<'_> {
     }
 }
 
-/// Whether new workloads get the template of the policy `name`.
-fn is_in_force(snapshot: &Snapshot, name: &str) -> bool {
-    snapshot.stored.get(name).is_some_and(|stored| stored.is_programmed())
+/// Whether new workloads get the template of `policy`.
+fn is_in_force(snapshot: &Snapshot, policy: &Policy) -> bool {
+    snapshot.stored.get(&policy.reference()).is_some_and(|stored| stored.is_programmed())
 }
