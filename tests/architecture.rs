@@ -1,5 +1,5 @@
 //! Guards the architecture. Code that decides and plans has no client, reads no clock and does not wait. Only the folder of an
-//! engine knows the engine. No two folders import each other.
+//! engine knows the engine. No two files or folders of one folder import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +10,12 @@ const PURE: &[&str] = &[
     "../crates/admission-cel/src",
     "../crates/core/src",
     "timing.rs",
+    "cluster/answer.rs",
     "controller/planner",
     "controller/policy_state.rs",
     "workloads/behind.rs",
     "workloads/census.rs",
+    "workloads/fleet.rs",
     "workloads/ledger.rs",
     "workloads/reports/content.rs",
     "workloads/starts.rs",
@@ -305,40 +307,243 @@ fn the_words_of_a_server_are_read_in_one_file() {
 }
 
 #[test]
-fn no_two_folders_import_each_other() {
-    for (source, room, imported) in
-        [(source(), "engine", "workloads"), (source().join("../crates/core/src"), "inject", "workload")]
-    {
-        let imports = imports(&source);
-        assert!(imports.len() > 10 && imports[room].contains(imported), "{imports:?}");
-        no_circle(&imports);
+fn no_two_places_of_a_folder_import_each_other() {
+    for (source, place, imported) in [
+        ("src", "engine", "workloads"),
+        ("crates/core/src", "inject", "workload"),
+        ("crates/admission-cel/src", "eval", "value"),
+    ] {
+        let imports = imports(&files(&source_of(source)));
+        assert!(imports[""][place].contains(imported), "{imports:?}");
+        for (folder, imports) in imports {
+            let circle = circle(&imports);
+            assert!(circle.is_empty(), "these of {source}/{folder} import each other, in a circle: {circle:?}");
+        }
     }
 }
 
-/// The rooms (folders and files) of a crate, each with the rooms that it imports.
-fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
-    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for file in rust_files(source) {
-        let path = file.strip_prefix(source).expect("readable").to_str().expect("readable");
-        let room = path.split('/').next().expect("readable").trim_end_matches(".rs").to_owned();
-        let text = fs::read_to_string(&file).expect("readable");
-        let known = code(&text).flat_map(|(_, line)| line.split("crate::").skip(1).map(first_name).collect::<Vec<_>>());
-        imports.entry(room.clone()).or_default().extend(known.filter(|other| *other != room));
+#[test]
+fn one_import_that_closes_a_circle_is_found() {
+    let house = |line: &str| {
+        let files = [
+            ("engine/mod.rs", "pub mod lifecycle;\npub use lifecycle::State;"),
+            ("engine/lifecycle.rs", "use super::{\n    Engine,\n    hold::{Hold, self},\n};"),
+            ("engine/hold.rs", line),
+            ("cluster/mod.rs", "pub mod client;"),
+            ("cluster/client.rs", "fn now() -> crate::engine::hold::Hold {}"),
+        ];
+        files.map(|(path, text)| (path.to_owned(), text.to_owned())).to_vec()
+    };
+    for (line, expected) in [
+        ("use super::lifecycle::State;", &["hold", "lifecycle"][..]),
+        ("use crate::engine::{Kind, lifecycle::State as Of};", &["hold", "lifecycle"]),
+        ("fn f() { super::lifecycle::start() }", &["hold", "lifecycle"]),
+        ("use crate::cluster::client::Client;", &["cluster", "engine"]),
+        ("// use super::lifecycle::State;", &[]),
+        ("use super::Engine;", &[]),
+        ("#[cfg(test)]\nmod tests {\n    use crate::cluster::client::Client;\n}", &[]),
+    ] {
+        let found: Vec<String> = imports(&house(line)).values().flat_map(circle).collect();
+        assert_eq!(found, expected, "{line}");
+    }
+}
+
+/// The Rust files below `source`, each with its path there and its text.
+fn files(source: &Path) -> Vec<(String, String)> {
+    let files = rust_files(source).into_iter().map(|file| {
+        let path = file.strip_prefix(source).expect("readable").to_str().expect("readable").to_owned();
+        (path, fs::read_to_string(&file).expect("readable"))
+    });
+    files.collect()
+}
+
+/// For each folder its places (files and folders in it), each with those that it imports. What a folder's `mod.rs` imports does not
+/// count: it shows what its files have.
+type Imports = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+fn imports(files: &[(String, String)]) -> Imports {
+    let module = |path: &str| -> Vec<String> {
+        let mut names: Vec<String> = path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+        names.pop_if(|name| ["mod", "lib", "main"].contains(&name.as_str()));
+        names
+    };
+    let modules: BTreeSet<Vec<String>> = files.iter().map(|(path, _)| module(path)).collect();
+    let mut imports = Imports::new();
+    for (path, text) in files {
+        let from = module(path);
+        let text: Vec<&str> = code(text).map(|(_, line)| line).collect();
+        for named in paths(&text.join("\n")) {
+            let mut named: Vec<String> = absolute(&named, &from);
+            while !named.is_empty() && !modules.contains(&named) {
+                named.pop();
+            }
+            let shared = named.iter().zip(&from).take_while(|(a, b)| a == b).count();
+            if let (Some(to), Some(own)) = (named.get(shared), from.get(shared)) {
+                let folder = imports.entry(from[..shared].join("/")).or_default();
+                folder.entry(own.clone()).or_default().insert(to.clone());
+            }
+        }
     }
     imports
 }
 
-fn no_circle(imports: &BTreeMap<String, BTreeSet<String>>) {
-    // Removes each room that imports no remaining room, or that no remaining room imports. A cycle remains.
-    let mut left = imports.clone();
-    let is_free = |left: &BTreeMap<String, BTreeSet<String>>, room: &str| {
-        let is_imported = left.iter().any(|(other, rooms)| other != room && rooms.contains(room));
-        !is_imported || left[room].iter().all(|other| !left.contains_key(other))
+/// The path `named` from the root of the crate, as the module `from` writes it. Empty for what other crates have.
+fn absolute(named: &str, from: &[String]) -> Vec<String> {
+    let names: Vec<&str> = named.split("::").collect();
+    let ups = names.iter().take_while(|name| **name == "super").count();
+    let start = match names[0] {
+        "crate" => &[],
+        "self" => from,
+        "super" => &from[..from.len().saturating_sub(ups)],
+        _ => return Vec::new(),
     };
-    while let Some(room) = left.keys().find(|room| is_free(&left, room)).cloned() {
-        left.remove(&room);
+    start.iter().cloned().chain(names[ups.max(1)..].iter().map(|name| (*name).to_owned())).collect()
+}
+
+/// All paths that `code` names: those of its imports, and those from `crate` or `super` elsewhere.
+fn paths(code: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), String::new());
+    for statement in code.split_inclusive(';') {
+        let begin =
+            statement.rfind("\nuse ").or_else(|| statement.rfind("    use ")).or_else(|| statement.rfind("pub use "));
+        match begin.or_else(|| statement.starts_with("use ").then_some(0)) {
+            Some(at) => {
+                rest.push_str(&statement[..at]);
+                let tree = statement[at..].trim_end_matches(';').rsplit("use ").next().unwrap_or_default();
+                found.extend(expanded(&tree.split_whitespace().collect::<Vec<_>>().join(" ")));
+            }
+            None => rest.push_str(statement),
+        }
     }
-    assert!(left.is_empty(), "these import each other, in a circle: {:?}", left.keys().collect::<Vec<_>>());
+    for root in ["crate::", "super::"] {
+        let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        found.extend(rest.match_indices(root).map(|(at, _)| rest[at..].chars().take_while(|c| is_path(*c)).collect()));
+    }
+    found
+}
+
+/// The paths of the tree of an import: `a::{b, c::d}` names `a::b` and `a::c::d`.
+fn expanded(tree: &str) -> Vec<String> {
+    let Some((before, inside)) = tree.split_once('{') else {
+        return vec![tree.split(" as ").next().unwrap_or_default().trim().to_owned()];
+    };
+    let inside = &inside[..inside.rfind('}').unwrap_or(inside.len())];
+    let (mut depth, mut branches) = (0, vec![String::new()]);
+    for c in inside.chars() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        match (c, depth) {
+            (',', 0) => branches.push(String::new()),
+            _ => branches.last_mut().expect("one at least").push(c),
+        }
+    }
+    branches.iter().flat_map(|branch| expanded(&format!("{before}{}", branch.trim()))).collect()
+}
+
+/// The places that import each other in a circle, and those between such circles.
+fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut left: BTreeSet<&String> = imports.keys().chain(imports.values().flatten()).collect();
+    // Removes each place that imports no remaining one, or that no remaining one imports. A circle remains.
+    let is_free = |left: &BTreeSet<&String>, place: &String| {
+        let is_imported =
+            left.iter().any(|other| *other != place && imports.get(*other).is_some_and(|of| of.contains(place)));
+        !is_imported
+            || imports.get(place).is_none_or(|of| of.iter().all(|other| other == place || !left.contains(other)))
+    };
+    while let Some(place) = left.iter().find(|place| is_free(&left, place)).copied() {
+        left.remove(place);
+    }
+    left.into_iter().cloned().collect()
+}
+
+/// The crates, each with the folder of its sources.
+const CRATES: [&str; 3] = ["src", "crates/core/src", "crates/admission-cel/src"];
+
+/// The most fields of a struct. The most lines and parameters of a function are in `clippy.toml`.
+const MOST_FIELDS: usize = 12;
+
+/// The structs that may have more fields, because they mirror what the API has.
+const MIRRORS: &[&str] = &["SidecarPolicySpec", "SidecarPolicyStatus"];
+
+/// The structs of `text` that have too many fields, each with their number.
+fn wide(text: &str) -> Vec<(String, usize)> {
+    let mut lines = code(text).map(|(_, line)| line);
+    let mut wide = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some((_, name)) = line.split_once("struct ").filter(|_| line.ends_with('{')) else { continue };
+        let margin = " ".repeat(line.len() - line.trim_start().len());
+        let body = lines.by_ref().take_while(|line| *line != format!("{margin}}}"));
+        let is_field = |line: &&str| {
+            let field = line.strip_prefix(&format!("{margin}    ")).unwrap_or_default();
+            field.starts_with(char::is_alphabetic) && field.contains(": ")
+        };
+        let (name, fields) = (first_name(name), body.filter(is_field).count());
+        if fields > MOST_FIELDS && !MIRRORS.contains(&name.as_str()) {
+            wide.push((name, fields));
+        }
+    }
+    wide
+}
+
+#[test]
+fn no_struct_has_more_fields_than_a_reader_can_hold() {
+    let fields = |count: usize| (0..count).map(|at| format!("    pub(super) f{at}: u8,\n")).collect::<String>();
+    let of = |name: &str, count| {
+        format!("#[derive(Debug)]\npub struct {name}<'a> {{\n    // One: two.\n{}}}\n", fields(count))
+    };
+    assert_eq!(wide(&of("Policy", 13)), [("Policy".to_owned(), 13)]);
+    assert_eq!(wide(&(of("Policy", 12) + &of("SidecarPolicySpec", 22))), []);
+    for source in CRATES {
+        for (path, text) in files(&source_of(source)) {
+            let wide = wide(&text);
+            assert!(
+                wide.is_empty(),
+                "{source}/{path}: group the fields that belong together, {MOST_FIELDS} at most: {wide:?}"
+            );
+        }
+    }
+}
+
+/// The files of the operator whose head calls them pure, and that [`PURE`] lacks.
+fn unlisted(files: &[(String, String)]) -> Vec<&str> {
+    let is_pure = |text: &str| {
+        let head: Vec<&str> = text.lines().take_while(|line| line.starts_with("//!")).collect();
+        head.join(" ").contains("Pure.")
+    };
+    let is_listed = |path: &str| PURE.iter().any(|part| path == *part || path.starts_with(&format!("{part}/")));
+    let of_folder = |path: &str| path.strip_suffix("/mod.rs").is_some_and(|folder| PURE.contains(&folder));
+    let found = files.iter().filter(|(path, text)| is_pure(text) && !is_listed(path) && !of_folder(path));
+    found.map(|(path, _)| path.as_str()).collect()
+}
+
+#[test]
+fn what_calls_itself_pure_is_on_the_list() {
+    let files_of = |path: &str| [(path.to_owned(), "//! What is next.\n//! Pure.\n".to_owned())];
+    assert_eq!(unlisted(&files_of("cluster/client.rs")), ["cluster/client.rs"]);
+    assert!(unlisted(&files_of("engine/choice.rs")).is_empty());
+    assert!(unlisted(&files_of("controller/planner/mod.rs")).is_empty());
+    assert_eq!(unlisted(&files(&source())), Vec::<&str>::new(), "add them to PURE");
+}
+
+/// The page that tells a newcomer where things are.
+const MAP: &str = "docs/architecture.md";
+
+#[test]
+fn every_place_is_on_the_map() {
+    let map = fs::read_to_string(source_of(MAP)).expect("readable");
+    let is_shown = |place: &str, map: &str| map.contains(&format!("`{place}`"));
+    assert!(is_shown("engine", "| `engine` | a folder per engine |") && !is_shown("engine", "`engines` of engine"));
+    let mut missing = Vec::new();
+    for source in CRATES {
+        for entry in fs::read_dir(source_of(source)).expect("readable") {
+            let path = entry.expect("readable").path();
+            let name = path.file_stem().expect("readable").to_string_lossy().into_owned();
+            let is_test = name == "tests" || path.extension().is_some_and(|ending| ending != "rs");
+            if !["lib", "main"].contains(&name.as_str()) && !is_test && !is_shown(&name, &map) {
+                missing.push(format!("{source}/{name}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{MAP} does not say what these are: {missing:?}");
 }
 
 fn first_name(path: &str) -> String {
@@ -346,7 +551,12 @@ fn first_name(path: &str) -> String {
 }
 
 fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+    source_of("src")
+}
+
+/// A file or folder of the checkout.
+fn source_of(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// The lines of code, with their numbers. Tests at the end of a file are skipped, because they may import everything.
