@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 const PURE: &[&str] = &[
     "../crates/admission-cel/src",
     "../crates/core/src",
+    "cluster/answer.rs",
+    "cluster/capacity.rs",
+    "cluster/revisions.rs",
+    "cluster/watch/cache.rs",
     "timing.rs",
     "cluster/answer.rs",
     "controller/planner",
