@@ -46,6 +46,8 @@
 //! | which workloads a rollout touches, when and in which order | core: [`rollout`]; the loop around it: [`roller`] |
 //! | the facts that tasks of the process tell each other | [`board`] |
 //! | how we connect, watch, lead and write events | [`cluster`] |
+//! | what an answer of the server means, and which rights we have | [`cluster::answer`], [`cluster::rights`] |
+//! | how rooms say which policy they mean | core: [`policy::PolicyRef`] |
 //! | the connection, configuration and caches of the process | [`operator`] |
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |
 //! | commands and flags | [`cli`] |

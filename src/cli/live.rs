@@ -7,6 +7,7 @@ use crate::api::condition::ConditionType;
 use crate::api::rules::Violation;
 use crate::api::trust::Trust;
 use crate::capabilities::Capabilities;
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::discovery;
@@ -407,7 +408,7 @@ pub(super) async fn stored(client: &Client) -> Result<Option<Vec<Object>>> {
     let api: Api<Object> = Api::all_with(client.clone(), &policies::resource());
     match list(&api, ListParams::default()).await {
         Ok(listed) => Ok(Some(listed)),
-        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) if error.means() == Meaning::NotFound => Ok(None),
         Err(error) => Err(error).context("cannot list the policies"),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::live;
 use crate::capabilities::Capabilities;
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
@@ -98,7 +99,7 @@ async fn resources(client: &Client, unseen: &mut Vec<String>) -> Result<Vec<(Api
         for version in versions {
             match call(client.list_api_group_resources(&version.group_version)).await {
                 Ok(list) => lists.push((group.name.clone(), version.version, list)),
-                Err(error) if error.code() == 404 => {}
+                Err(error) if error.means() == Meaning::NotFound => {}
                 Err(error) => unseen.push(format!("{}: {error}", version.group_version)),
             }
         }

@@ -3,6 +3,7 @@
 //! Events are advice and never delay anything else. They go through a bounded queue. Repeats are counted in one Event,
 //! and a flood is cut off.
 
+use super::answer::Meaning;
 use super::api::Api;
 use super::client::call;
 use crate::api::code::Code;
@@ -172,7 +173,7 @@ impl Writer {
             *count += 1;
             let repeat = json!({ "count": *count, "lastTimestamp": now });
             match call(api.patch(name, &PatchParams::default(), &Patch::Merge(&repeat))).await {
-                Err(error) if error.code() == 404 => {}
+                Err(error) if error.means() == Meaning::NotFound => {}
                 answer => return answer.map(drop),
             }
         }

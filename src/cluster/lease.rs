@@ -3,6 +3,7 @@
 //! The lease saves double work, but is no lock. Every write of the operator has its own guard, so two leaders at once
 //! are harmless. Hence a leader continues until it *sees* another holder, and an unreachable server costs no relist.
 
+use super::answer::Meaning;
 use super::api::Api;
 use super::client::{CallError, call};
 use crate::timing;
@@ -77,8 +78,8 @@ impl Lease {
     pub async fn look(&mut self) -> Result<Role, CallError> {
         if let Some(ours) = self.stored.clone().filter(|lease| self.holds(lease)) {
             match self.write(ours, Some(&self.identity.clone())).await {
-                Err(error) if error.code() == 409 => {}
-                Err(error) if error.code() == 404 => self.stored = None,
+                Err(error) if error.means() == Meaning::Conflict => {}
+                Err(error) if error.means() == Meaning::NotFound => self.stored = None,
                 written => return written.map(|()| Role::Leader),
             }
         }
@@ -86,7 +87,7 @@ impl Lease {
         if self.holds(&lease) || self.is_free(&lease) {
             return match self.write(lease, Some(&self.identity.clone())).await {
                 Ok(()) => Ok(Role::Leader),
-                Err(error) if error.code() == 409 => Ok(Role::Follower),
+                Err(error) if error.means() == Meaning::Conflict => Ok(Role::Follower),
                 Err(error) => Err(error),
             };
         }
@@ -161,7 +162,7 @@ impl Lease {
                 self.stored = Some(stored);
                 Ok(Role::Leader)
             }
-            Err(error) if error.code() == 409 => Ok(Role::Follower),
+            Err(error) if error.means() == Meaning::Conflict => Ok(Role::Follower),
             Err(error) => Err(error),
         }
     }

@@ -6,6 +6,7 @@ use crate::api::code::Code;
 use crate::api::condition::{self, Progress, Readiness, condition_in};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::board::{InForce, RolloutState};
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
@@ -305,7 +306,7 @@ impl Controller {
             let _turn = turn.lock_owned().await;
             let patch = Patch::Merge(json!({ "status": body }));
             let written = call(api.patch_status(&policy, &PatchParams::default(), &patch)).await;
-            let error = written.err().filter(|error| error.code() != 404);
+            let error = written.err().filter(|error| error.means() != Meaning::NotFound);
             if let Some(error) = &error {
                 warn!(policy, %error, "Cannot write the status");
             }

@@ -45,7 +45,7 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
         Ok(secret) => secret,
         Err(_) if webhooks.is_empty() => return Vec::new(),
         // It also has the key of the authority, so few may read it.
-        Err(error) if error.downcast_ref::<CallError>().is_some_and(|error| error.code() == 403) => {
+        Err(error) if error.downcast_ref::<CallError>().is_some_and(CallError::is_forbidden) => {
             let message = format!(
                 "you may not read the Secret `{CERTIFICATE}`, which has the key of the authority: what is wrong with the certificate \
                  stands in `Degraded` of the policies"

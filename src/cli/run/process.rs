@@ -102,7 +102,7 @@ impl Process {
                     }
                 }
                 Err(error)
-                    if error.code() == 403 && !looked && since.elapsed() > self.operator.timing.process.rights =>
+                    if error.is_forbidden() && !looked && since.elapsed() > self.operator.timing.process.rights =>
                 {
                     return Err(anyhow!(
                         "cannot use the lease `scpol` in namespace `{}`: {error}; apply the shipped RBAC",

@@ -2,6 +2,7 @@
 
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
@@ -374,7 +375,7 @@ async fn is_any_stored(client: kube::Client, policies: &[Arc<Policy>]) -> bool {
         let is_stored = match call(api.list(&by_name)).await {
             Ok(stored) => stored.items.iter().any(is_same),
             // Their definition is deleted, and so are they.
-            Err(error) => error.code() != 404,
+            Err(error) => error.means() != Meaning::NotFound,
         };
         if is_stored {
             return true;

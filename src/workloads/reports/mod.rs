@@ -11,6 +11,7 @@ use super::Workloads;
 use super::behind::Around;
 use super::census::{self, Tally};
 use crate::api::{MANAGED_BY, MANAGER};
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::keep::{self, Put};
@@ -195,7 +196,7 @@ impl Keeper<'_> {
             Ok((requests, _)) => Ok(requests),
             Err(error) => {
                 // Perhaps the definition of reports is gone.
-                self.is_served = error.code() != 404;
+                self.is_served = error.means() != Meaning::NotFound;
                 Err(format!("in namespace `{namespace}`: {error}"))
             }
         }
@@ -300,7 +301,7 @@ impl Keeper<'_> {
             let api = Api::namespaced_with(operator.client.clone(), namespace, resource);
             match Pages::new(api, ListParams::default()).each(look).await {
                 // The definition of a custom resource is gone.
-                Err(error) if error.code() == 404 => {}
+                Err(error) if error.means() == Meaning::NotFound => {}
                 listed => listed?,
             }
         }
