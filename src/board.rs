@@ -80,13 +80,13 @@ impl RolloutState {
 }
 
 /// Facts by policy.
-type Facts<T> = Arc<BTreeMap<PolicyRef, T>>;
+type FactsByPolicy<T> = Arc<BTreeMap<PolicyRef, T>>;
 
 /// The facts between the tasks of one term of leadership.
 #[derive(Default)]
 pub struct Board {
-    in_force: watch::Sender<Facts<InForce>>,
-    rollouts: watch::Sender<Facts<RolloutState>>,
+    in_force: watch::Sender<FactsByPolicy<InForce>>,
+    rollouts: watch::Sender<FactsByPolicy<RolloutState>>,
 }
 
 impl Board {
@@ -107,7 +107,7 @@ impl Board {
     }
 
     /// Signals each change of [`Self::in_force`].
-    pub fn in_force_changes(&self) -> watch::Receiver<Facts<InForce>> {
+    pub fn in_force_changes(&self) -> watch::Receiver<FactsByPolicy<InForce>> {
         self.in_force.subscribe()
     }
 
@@ -117,7 +117,7 @@ impl Board {
     }
 
     /// How far all rollouts are.
-    pub fn rollouts(&self) -> Facts<RolloutState> {
+    pub fn rollouts(&self) -> FactsByPolicy<RolloutState> {
         self.rollouts.borrow().clone()
     }
 
@@ -132,7 +132,7 @@ impl Board {
     }
 
     /// Signals the changes of [`Self::rollouts`] that [`Self::set_rollouts`] names.
-    pub fn rollout_changes(&self) -> watch::Receiver<Facts<RolloutState>> {
+    pub fn rollout_changes(&self) -> watch::Receiver<FactsByPolicy<RolloutState>> {
         self.rollouts.subscribe()
     }
 }

@@ -33,7 +33,7 @@ use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 /// # Errors
 /// If `config` has a setting that cannot be used.
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
-    let counted = Counted { metrics: metrics.clone() };
+    let counted = RequestCount { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
     let user = config.auth_info.clone();
     let proxy = config.proxy_url.as_ref().map(proxy::shown);
@@ -204,25 +204,25 @@ fn include_uninitialized(mut request: Request<Body>) -> Request<Body> {
 
 /// Counts requests by verb and answer. Sends none whose path a server would resolve or split: a second look, beside
 /// [`Api`](super::api::Api).
-struct Counted {
+struct RequestCount {
     metrics: Arc<Metrics>,
 }
 
-impl<S> Layer<S> for Counted {
-    type Service = CountedService<S>;
+impl<S> Layer<S> for RequestCount {
+    type Service = RequestCountService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        CountedService { inner, metrics: self.metrics.clone() }
+        RequestCountService { inner, metrics: self.metrics.clone() }
     }
 }
 
 #[derive(Clone)]
-struct CountedService<S> {
+struct RequestCountService<S> {
     inner: S,
     metrics: Arc<Metrics>,
 }
 
-impl<S, B> Service<Request<Body>> for CountedService<S>
+impl<S, B> Service<Request<Body>> for RequestCountService<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,

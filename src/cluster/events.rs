@@ -72,7 +72,7 @@ impl EventReason {
 
 /// The object that an Event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Subject {
+pub struct EventSubject {
     /// The `apiVersion`, as in a manifest.
     pub api_version: String,
     /// The `kind`, as in a manifest.
@@ -85,7 +85,7 @@ pub struct Subject {
     pub uid: String,
 }
 
-impl Subject {
+impl EventSubject {
     /// The policy `name` with the UID `uid`.
     pub fn policy(name: &str, uid: &str) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Subject {
 /// Passes events to the task that writes them. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<(Subject, EventReason, String)>,
+    queue: mpsc::Sender<(EventSubject, EventReason, String)>,
 }
 
 impl Recorder {
@@ -123,7 +123,7 @@ impl Recorder {
     }
 
     /// Records an event about `subject`. The message begins with `code`.
-    pub fn tell(&self, subject: Subject, reason: EventReason, code: Code, message: &str) {
+    pub fn tell(&self, subject: EventSubject, reason: EventReason, code: Code, message: &str) {
         let message = cut(&format!("{code}: {message}"), MESSAGE).into_owned();
         if self.queue.try_send((subject, reason, message)).is_err() {
             debug!("An event was dropped: too many at once");
@@ -131,7 +131,7 @@ impl Recorder {
     }
 }
 
-type EventKey = (Subject, EventReason, String);
+type EventKey = (EventSubject, EventReason, String);
 
 struct Writer {
     client: Client,

@@ -38,12 +38,12 @@ pub struct Object {
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(default)]
 struct Initializers {
-    pending: Option<Vec<Entry>>,
+    pending: Option<Vec<PendingEntry>>,
     result: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize, Clone, Debug)]
-struct Entry {
+struct PendingEntry {
     #[serde(default)]
     name: String,
 }

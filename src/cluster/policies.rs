@@ -6,7 +6,7 @@ use super::capacity::{Capacity, Measured};
 use super::client::call;
 use super::object::Object;
 use super::revisions::{self, Knowledge, Revisions};
-use super::rights::Refusals;
+use super::rights::WatchRefusals;
 use super::watch::cache::WatchCache;
 use super::watch::{seconds, watch_with_resync};
 use crate::api::code::Code;
@@ -114,7 +114,7 @@ impl Snapshot {
 
 /// The settings of [`follow`].
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct PolicyLimits {
     pub max_policies: usize,
     pub resync: Duration,
     pub are_rollouts_on: bool,
@@ -128,13 +128,13 @@ pub struct Limits {
 pub async fn follow(
     client: Client,
     site: Arc<Site>,
-    limits: Limits,
+    limits: PolicyLimits,
     snapshots: &watch::Sender<Snapshot>,
     metrics: &Metrics,
     timing: &'static timing::Watch,
 ) {
     let mut known = WatchedPolicies::new(&limits, &site);
-    let Limits { resync, mut wants_revisions, .. } = limits;
+    let PolicyLimits { resync, mut wants_revisions, .. } = limits;
     let policies = Api::<Object>::all_with(client.clone(), &resource());
     let settings = watcher::Config::default().timeout(seconds(timing.duration_of_custom_resources));
     let events = watch_with_resync(&policies, &settings, resync, timing);
@@ -185,24 +185,24 @@ fn is_change(event: &watcher::Event<Object>) -> bool {
 struct WatchedPolicies {
     stored: WatchCache<Measured>,
     revisions: WatchCache<Option<Result<Stored, Foreign>>>,
-    refusals: Refusals,
+    refusals: WatchRefusals,
     /// Why revisions cannot be read, once a right is missing. An API server that has just started knows no rights yet.
     refused: Option<String>,
     /// What was published last of each policy whose revisions decide.
     published: BTreeMap<PolicyRef, Arc<Policy>>,
     splits: Splits,
     capacity: Capacity,
-    editions: Editions,
+    editions: PolicyEditions,
 }
 
 /// The editions of what is published.
 #[derive(Default)]
-struct Editions {
+struct PolicyEditions {
     /// The edition, the UID, and the hash of the spec; no hash if the spec is not valid.
     of: BTreeMap<PolicyRef, (u64, String, Option<String>)>,
 }
 
-impl Editions {
+impl PolicyEditions {
     /// The edition of `policy`, which is now the one of that UID and hash.
     fn of(&mut self, policy: &PolicyRef, uid: &str, hash: Option<&str>) -> u64 {
         match self.of.get(policy) {
@@ -276,16 +276,16 @@ fn guarded(metrics: &Metrics, read: impl FnOnce() -> Result<Policy, Vec<Violatio
 }
 
 impl WatchedPolicies {
-    fn new(limits: &Limits, site: &Arc<Site>) -> Self {
+    fn new(limits: &PolicyLimits, site: &Arc<Site>) -> Self {
         Self {
             stored: WatchCache::default(),
             revisions: WatchCache::default(),
-            refusals: Refusals::default(),
+            refusals: WatchRefusals::default(),
             refused: None,
             published: BTreeMap::new(),
             splits: Splits::new(limits.are_rollouts_on, site),
             capacity: Capacity::new(limits.max_policies),
-            editions: Editions::default(),
+            editions: PolicyEditions::default(),
         }
     }
 
@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn an_edition_never_comes_back() {
-        let (mut editions, of) = (Editions::default(), PolicyRef::of_cluster);
+        let (mut editions, of) = (PolicyEditions::default(), PolicyRef::of_cluster);
         let mut told = Vec::new();
         for (uid, hash) in [
             ("u", Some("a")),

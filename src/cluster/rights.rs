@@ -119,14 +119,14 @@ pub async fn missing<F: Future<Output = Result<bool, CallError>>>(
 /// The refusals of a watch. A watch that goes on after one shows no event until an object changes, and kube does not list
 /// again. So only the time between refusals tells that they have ended.
 #[derive(Default)]
-pub struct Refusals {
+pub struct WatchRefusals {
     /// The first and the last one without a longer pause between two.
     streak: Option<(Instant, Instant)>,
     /// The last failure of another kind, which tells nothing of rights.
     failed: Option<Instant>,
 }
 
-impl Refusals {
+impl WatchRefusals {
     /// Records a refusal. Returns whether a right is missing: an API server that has just started refuses for up to `limit`,
     /// because it has not read its roles.
     pub fn note(&mut self, now: Instant, limit: Duration) -> bool {
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn a_right_is_missing_once_a_watch_is_refused_again_and_again() {
-        let (mut refusals, begin, limit) = (Refusals::default(), Instant::now(), Duration::from_secs(10));
+        let (mut refusals, begin, limit) = (WatchRefusals::default(), Instant::now(), Duration::from_secs(10));
         let at = |second| begin + Duration::from_secs(second);
         let mut note = |second| refusals.note(at(second), limit);
         assert_eq!([0, 3, 6, 9].map(&mut note), [false; 4], "the server has just started");
         assert_eq!([12, 15].map(&mut note), [true; 2]);
         assert_eq!([60, 63].map(&mut note), [false; 2], "it was allowed in between");
         assert!(note(70));
-        let ended = |refusals: &Refusals, second| refusals.have_ended(at(second), limit);
+        let ended = |refusals: &WatchRefusals, second| refusals.have_ended(at(second), limit);
         assert_eq!([71, 90, 91].map(|second| ended(&refusals, second)), [false, false, true]);
         // A server that is away tells nothing of rights, and begins no streak.
         refusals.note_failure(at(85));

@@ -9,7 +9,7 @@ use crate::board::{InForce, RolloutState};
 use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
-use crate::cluster::events::{EventReason, Subject};
+use crate::cluster::events::{EventReason, EventSubject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot, StoredPolicy};
 use crate::engine::lifecycle::Registration;
@@ -384,7 +384,7 @@ impl Controller {
             }
             Readiness::FirstSight | Readiness::Suspended | Readiness::Audit { .. } => return,
         };
-        self.workloads.recorder.tell(Subject::policy(name, &state.uid), reason, code, &message);
+        self.workloads.recorder.tell(EventSubject::policy(name, &state.uid), reason, code, &message);
     }
 
     /// Sets the gauges for the next scrape.

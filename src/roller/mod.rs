@@ -25,7 +25,7 @@ use self::task::{Happened, Task};
 use crate::api::code::Code;
 use crate::api::condition::Progress;
 use crate::board::{Board, InForce, RolloutState};
-use crate::cluster::events::{EventReason, Subject};
+use crate::cluster::events::{EventReason, EventSubject};
 use crate::cluster::policies::Snapshot;
 use crate::cluster::revisions::Knowledge;
 use crate::cluster::rights::{Right, may};
@@ -322,7 +322,7 @@ impl Roller<'_> {
             }
             warn!(code = %Foreign::CODE, policy = foreign.policy, name = foreign.name, why = foreign.why, "A stored revision is ignored");
             let message = format!("ControllerRevision `{}` is ignored: {}", foreign.name, foreign.why);
-            let subject = Subject::policy(&policy.name, &policy.meta.uid);
+            let subject = EventSubject::policy(&policy.name, &policy.meta.uid);
             self.workloads.recorder.tell(subject, EventReason::RevisionIgnored, Foreign::CODE, &message);
         }
     }

@@ -9,7 +9,7 @@ use crate::cluster::api::Api;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
 use crate::cluster::policies::Snapshot;
-use crate::cluster::rights::Refusals;
+use crate::cluster::rights::WatchRefusals;
 use crate::cluster::watch::watch_with_resync;
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Site};
@@ -43,7 +43,7 @@ struct Seen {
     whole: BTreeSet<&'static str>,
     /// The refusals of the watches, by kind, each with its message once a right is missing. An API server that has just started
     /// knows no rights yet.
-    refused: BTreeMap<&'static str, (Refusals, Option<String>)>,
+    refused: BTreeMap<&'static str, (WatchRefusals, Option<String>)>,
 }
 
 impl Seen {
@@ -79,8 +79,9 @@ impl Seen {
     /// The message of a right that is missing now. A watch that was refused and goes on shows no event, so only time tells
     /// that its right has been granted. What was never read ends by a whole list.
     fn missing_right(&self, now: Instant, timing: &timing::Watch) -> Option<&str> {
-        let is_lasting =
-            |kind: &&str, refusals: &Refusals| !self.whole.contains(*kind) || !refusals.have_ended(now, timing.refused);
+        let is_lasting = |kind: &&str, refusals: &WatchRefusals| {
+            !self.whole.contains(*kind) || !refusals.have_ended(now, timing.refused)
+        };
         let mut lasting = self.refused.iter().filter(|(kind, (refusals, _))| is_lasting(kind, refusals));
         lasting.find_map(|(_, (_, message))| message.as_deref())
     }

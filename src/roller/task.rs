@@ -5,7 +5,7 @@ use super::keep::{Keeper, Kept};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{PodUpdate, RollingUpdate};
 use crate::cluster::client::CallError;
-use crate::cluster::events::{EventReason, Subject};
+use crate::cluster::events::{EventReason, EventSubject};
 use crate::content::{Content, Revision};
 use crate::metrics::RolloutWrite;
 use crate::policy::Policy;
@@ -144,7 +144,7 @@ impl Task {
 
 /// Tells users.
 fn tell(workloads: &Workloads, policy: &Policy, news: Told) {
-    let subject = Subject::policy(&policy.name, &policy.meta.uid);
+    let subject = EventSubject::policy(&policy.name, &policy.meta.uid);
     match news {
         Told::Halted(message) => {
             warn!(policy = policy.name, message, "The rollout is halted");

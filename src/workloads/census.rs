@@ -65,7 +65,7 @@ impl Counts {
 
 /// What was known of a workload before it was counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Before {
+pub enum CountedBefore {
     /// Nothing: it is new.
     Nothing,
     /// A newer version, or that it has been deleted since. Then this one is not counted.
@@ -77,14 +77,14 @@ pub enum Before {
 }
 
 /// The counted objects of one kind.
-struct Counted {
+struct CountedKind {
     /// 2 billion below the version of the first counted object.
     base: u64,
     /// A tree, because it grows in small steps. A hash table needs its old and its new memory at the same time.
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, CountedObject>,
 }
 
-impl Counted {
+impl CountedKind {
     fn since(version: u64) -> Self {
         Self { base: version.saturating_sub(1 << 31), entries: BTreeMap::new() }
     }
@@ -97,14 +97,14 @@ impl Counted {
 
 /// What many objects have in common: their namespace and their fate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Shared {
+struct SharedFate {
     namespace: Arc<str>,
     fate: Fate,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
-    /// See [`Counted::version`].
+struct CountedObject {
+    /// See [`CountedKind::version`].
     version: u32,
     fate: u32,
     /// The last listing that showed the object.
@@ -118,11 +118,11 @@ const GONE: u32 = u32::MAX;
 #[derive(Default)]
 pub struct Census {
     hasher: RandomState,
-    counted: HashMap<Arc<Kind>, Counted>,
-    fates: Vec<(Shared, i64)>,
+    counted: HashMap<Arc<Kind>, CountedKind>,
+    fates: Vec<(SharedFate, i64)>,
     /// The free places in `fates`.
     free: Vec<u32>,
-    index: HashMap<Shared, u32>,
+    index: HashMap<SharedFate, u32>,
     /// The sums of each policy with a match. They are kept up to date, because each reader asks for every policy.
     sums: HashMap<PolicyRef, Counts>,
     listing: u32,
@@ -166,27 +166,27 @@ impl Census {
     }
 
     /// Counts a stored workload, unless a newer version has been counted. Returns what was known of it.
-    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> Before {
+    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> CountedBefore {
         let key = self.key(object);
-        let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
+        let counted = self.counted.entry(kind.clone()).or_insert_with(|| CountedKind::since(object.version()));
         let version = counted.version(object.version());
         let known = counted.entries.get_mut(&key);
         if let Some(known) = known.filter(|known| known.version > version) {
             known.listing = self.listing;
-            return Before::Newer;
+            return CountedBefore::Newer;
         }
         // Join comes before leave, because both are often the same fate, which would be dropped and created again.
-        let fate = self.join(Shared { namespace: Arc::from(object.namespace()), fate });
-        let entry = Entry { version, fate, listing: self.listing };
+        let fate = self.join(SharedFate { namespace: Arc::from(object.namespace()), fate });
+        let entry = CountedObject { version, fate, listing: self.listing };
         let known = self.counted.get_mut(kind).and_then(|counted| counted.entries.insert(key, entry));
         let left = known.map(|known| known.fate).filter(|fate| *fate != GONE);
         if left != Some(fate) {
             self.note_change(fate);
         }
         let known = match left {
-            None => Before::Nothing,
-            Some(left) if left == fate => Before::Same,
-            Some(left) => Before::Other(self.fates[left as usize].0.fate.clone()),
+            None => CountedBefore::Nothing,
+            Some(left) if left == fate => CountedBefore::Same,
+            Some(left) => CountedBefore::Other(self.fates[left as usize].0.fate.clone()),
         };
         if let Some(left) = left {
             self.leave(left, fate);
@@ -203,13 +203,13 @@ impl Census {
     /// Removes a deleted workload.
     pub fn remove(&mut self, kind: &Arc<Kind>, object: &Object) {
         let key = self.key(object);
-        let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
+        let counted = self.counted.entry(kind.clone()).or_insert_with(|| CountedKind::since(object.version()));
         // A running listing may still show its old form.
         let old = match self.open.is_empty() {
             true => counted.entries.remove(&key),
             false => {
                 let version = counted.version(object.version());
-                counted.entries.insert(key, Entry { version, fate: GONE, listing: self.listing })
+                counted.entries.insert(key, CountedObject { version, fate: GONE, listing: self.listing })
             }
         };
         if let Some(old) = old.filter(|old| old.fate != GONE) {
@@ -278,11 +278,11 @@ impl Census {
         }
     }
 
-    fn join(&mut self, fate: Shared) -> u32 {
+    fn join(&mut self, fate: SharedFate) -> u32 {
         let known = self.index.get(&fate).copied();
         let id = known.unwrap_or_else(|| {
             let id = self.free.pop().unwrap_or_else(|| {
-                self.fates.push((Shared::default(), 0));
+                self.fates.push((SharedFate::default(), 0));
                 self.fates.len() as u32 - 1
             });
             self.fates[id as usize].0.clone_from(&fate);
@@ -584,10 +584,10 @@ mod tests {
     fn a_change_moves_an_object_from_one_sum_to_the_other() {
         let mut census = Census::default();
         let mut count = |version, tally| census.count(kind(), &object("a", version), fate(tally));
-        assert_eq!(count(1, Tally::Missed), Before::Nothing);
-        assert_eq!(count(2, Tally::Injected), Before::Other(fate(Tally::Missed)));
-        assert_eq!(count(1, Tally::Missed), Before::Newer);
-        assert_eq!(count(2, Tally::Injected), Before::Same);
+        assert_eq!(count(1, Tally::Missed), CountedBefore::Nothing);
+        assert_eq!(count(2, Tally::Injected), CountedBefore::Other(fate(Tally::Missed)));
+        assert_eq!(count(1, Tally::Missed), CountedBefore::Newer);
+        assert_eq!(count(2, Tally::Injected), CountedBefore::Same);
         assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
         assert_eq!((census.has(kind(), ("", "a")), census.has(kind(), ("", "b"))), (true, false));
         census.remove(kind(), &object("a", 3));

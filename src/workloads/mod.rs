@@ -14,7 +14,7 @@ pub mod starts;
 pub mod waiting;
 pub mod watch;
 
-use self::census::{Before, Census, Pairs, Tally};
+use self::census::{Census, CountedBefore, Pairs, Tally};
 use self::fleet::{Bases, Basis, Fleet};
 use self::ledger::Ledger;
 use self::report::Deliverer;
@@ -49,7 +49,7 @@ pub struct Workloads {
     /// Signals to rollouts that the fleet has changed, or that all workloads of a kind have been counted.
     pub fleet_changes: Notify,
     waiting: Option<Arc<dyn Waiting>>,
-    delivered: ArcSwap<BTreeMap<Arc<Kind>, Delivered>>,
+    delivered: ArcSwap<BTreeMap<Arc<Kind>, DeliveredPolicies>>,
     collisions: ArcSwap<Pairs>,
     census: Mutex<Census>,
     ledger: Mutex<Ledger>,
@@ -58,7 +58,7 @@ pub struct Workloads {
 }
 
 /// The engine that delivers to one kind inside the API server, and the delivered policies.
-pub type Delivered = (Deliverer, Arc<Policies>);
+pub type DeliveredPolicies = (Deliverer, Arc<Policies>);
 
 /// Whether `workload` has lost the sidecar that it had `before`, though `policy` acts on updates. An update that got the
 /// sidecar back in the same request shows nothing.
@@ -211,7 +211,7 @@ impl Workloads {
     }
 
     /// Sets the policies that engines deliver inside the API server, by kind.
-    pub fn set_delivered(&self, delivered: BTreeMap<Arc<Kind>, Delivered>) {
+    pub fn set_delivered(&self, delivered: BTreeMap<Arc<Kind>, DeliveredPolicies>) {
         self.delivered.store(Arc::new(delivered));
     }
 
@@ -252,7 +252,7 @@ impl Workloads {
         // In one step, so that nothing is noted of what an event has shown to be deleted.
         let known = self.census(|census| {
             let known = census.count(kind, object, fate.clone());
-            if known != Before::Newer && !members.is_empty() {
+            if known != CountedBefore::Newer && !members.is_empty() {
                 let object = ObjectRef::new(kind, object.place());
                 let controller = member::controller(&workload).filter(|_| kind.is_pod() && takes_part(&workload));
                 self.fleet(|fleet| {
@@ -265,21 +265,21 @@ impl Workloads {
             }
             known
         });
-        if known == Before::Newer {
+        if known == CountedBefore::Newer {
             return;
         }
         self.note_starts(&workload, &fate, &policies, || ObjectRef::new(kind, object.place()));
         let delivered = self.delivered.load();
         let Some((deliverer, policies)) = delivered.get(kind).filter(|_| news == News::Fresh) else { return };
         match known {
-            Before::Nothing => report::stored(self, *deliverer, &workload, policies, |_| true),
-            Before::Other(fate) => {
+            CountedBefore::Nothing => report::stored(self, *deliverer, &workload, policies, |_| true),
+            CountedBefore::Other(fate) => {
                 let is_lost = |policy: &Policy| has_lost(policy, &fate, &workload);
                 if policies.iter().any(|policy| is_lost(policy)) {
                     report::stored(self, *deliverer, &workload, policies, is_lost);
                 }
             }
-            Before::Newer | Before::Same => {}
+            CountedBefore::Newer | CountedBefore::Same => {}
         }
     }
 

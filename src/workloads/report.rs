@@ -4,7 +4,7 @@ use super::Workloads;
 use super::ledger::AfterFailure;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Failure, OptOut};
-use crate::cluster::events::{EventReason, Subject};
+use crate::cluster::events::{EventReason, EventSubject};
 use crate::decision::{Decision, Left, Outcome};
 use crate::policy::{Policies, Policy, Reason, checks};
 use crate::telemetry;
@@ -21,7 +21,7 @@ pub struct Deliverer {
 
 /// Counts, logs and reports a decision that has been carried out.
 pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, decision: &Decision) {
-    let subject = || Subject {
+    let subject = || EventSubject {
         api_version: workload.body["apiVersion"]
             .as_str()
             .map_or_else(|| workloads.operator.api_version(&workload.kind), str::to_owned),
@@ -105,7 +105,13 @@ pub fn stored(
 const CONFLICTS: u8 = 8;
 
 /// Records events for workloads without the sidecar: rows 4 and 5 if row 7 holds, and every failure.
-fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: AfterFailure, subject: &dyn Fn() -> Subject) {
+fn tell(
+    workloads: &Workloads,
+    workload: &Workload,
+    left: &Left,
+    fate: AfterFailure,
+    subject: &dyn Fn() -> EventSubject,
+) {
     let Left { policy, outcome, reason } = left;
     let (code, message) = (reason.code, reason.detail.as_str());
     let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);
@@ -123,7 +129,7 @@ fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: AfterFail
                 _ => EventReason::SidecarInjectionFailed,
             };
             let place = format!("{} `{}/{}`: {message}", workload.kind_name(), workload.namespace(), workload.name());
-            workloads.recorder.tell(Subject::policy(&policy.name, &policy.meta.uid), event, code, &place);
+            workloads.recorder.tell(EventSubject::policy(&policy.name, &policy.meta.uid), event, code, &place);
             let failure = Failure {
                 kind: workload.kind_name().into(),
                 namespace: workload.namespace().into(),

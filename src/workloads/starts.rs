@@ -99,7 +99,7 @@ struct Suspect {
 
 /// The pods of one workload with one stuck container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Group {
+struct StuckPods {
     stuck: Stuck,
     pods: usize,
     example: String,
@@ -119,13 +119,13 @@ pub struct Sum {
 #[derive(Default)]
 pub struct Starts {
     suspects: BTreeMap<ObjectRef, Suspect>,
-    groups: BTreeMap<ObjectRef, Vec<Group>>,
+    groups: BTreeMap<ObjectRef, Vec<StuckPods>>,
     /// By policy and container. None if the groups have changed since.
-    sums: Option<Arc<Sums>>,
+    sums: Option<Arc<StuckSums>>,
 }
 
 /// The sums by policy, and by container.
-pub type Sums = BTreeMap<PolicyRef, BTreeMap<String, Sum>>;
+pub type StuckSums = BTreeMap<PolicyRef, BTreeMap<String, Sum>>;
 
 impl Starts {
     pub fn is_empty(&self) -> bool {
@@ -172,11 +172,11 @@ impl Starts {
     }
 
     fn set(&mut self, object: &ObjectRef, pods: impl IntoIterator<Item = (String, BTreeSet<Stuck>)>) {
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<StuckPods> = Vec::new();
         for (pod, stuck) in pods.into_iter().flat_map(|(pod, all)| all.into_iter().map(move |one| (pod.clone(), one))) {
             match groups.iter_mut().find(|group| group.stuck == stuck) {
                 Some(group) => group.pods += 1,
-                None => groups.push(Group { stuck, pods: 1, example: format!("{}/{pod}", object.namespace) }),
+                None => groups.push(StuckPods { stuck, pods: 1, example: format!("{}/{pod}", object.namespace) }),
             }
         }
         let is_known = self.groups.contains_key(object);
@@ -213,11 +213,11 @@ impl Starts {
     }
 
     /// What does not start.
-    pub fn sums(&mut self) -> Arc<Sums> {
+    pub fn sums(&mut self) -> Arc<StuckSums> {
         if let Some(sums) = &self.sums {
             return sums.clone();
         }
-        let mut sums = Sums::new();
+        let mut sums = StuckSums::new();
         for groups in self.groups.values() {
             // A workload counts once, whatever the reasons in its pods are.
             let mut counted = BTreeSet::new();

@@ -8,7 +8,7 @@ use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
-use crate::cluster::rights::Refusals;
+use crate::cluster::rights::WatchRefusals;
 use crate::cluster::watch::{WatchState, seconds, watched};
 use crate::survival;
 use crate::workload::{Kind, ObjectRef, Workload};
@@ -37,7 +37,7 @@ pub async fn follow(
     let events = watched(&api, &settings, timing);
     pin_mut!(events);
     let mut watch =
-        Watch { workloads, kind, resource, listing: None, waiting: HashSet::new(), refusals: Refusals::default() };
+        Watch { workloads, kind, resource, listing: None, waiting: HashSet::new(), refusals: WatchRefusals::default() };
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
@@ -66,7 +66,7 @@ struct Watch<'a> {
     listing: Option<Listing>,
     /// The objects of that list that wait.
     waiting: HashSet<ObjectRef>,
-    refusals: Refusals,
+    refusals: WatchRefusals,
 }
 
 impl Watch<'_> {

@@ -8,7 +8,7 @@ use crate::cli::End;
 use crate::cli::signals::Signals;
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
-use crate::cluster::policies::{self, Limits, Snapshot};
+use crate::cluster::policies::{self, PolicyLimits, Snapshot};
 use crate::cluster::servers::Servers;
 use crate::controller;
 use crate::engine;
@@ -264,7 +264,7 @@ fn follow_policies(
 ) -> watch::Receiver<Snapshot> {
     let (sender, snapshots) = watch::channel(Snapshot::default());
     let (client, site, metrics) = (client.clone(), site.clone(), metrics.clone());
-    let limits = Limits {
+    let limits = PolicyLimits {
         max_policies: usize::from(options.max_policies),
         resync: options.resync,
         are_rollouts_on: options.rollouts > 0,

@@ -18,7 +18,7 @@ use crate::api::condition::Readiness;
 use crate::capabilities::Capabilities;
 use crate::cluster::answer::{is_refused, why};
 use crate::cluster::policies::StoredPolicy;
-use crate::cluster::rights::Refusals;
+use crate::cluster::rights::WatchRefusals;
 use crate::cluster::watch::cache::WatchCache;
 use crate::controller::Controller;
 use crate::controller::policy_state::outcome_of;
@@ -71,7 +71,7 @@ pub(super) struct Registrations {
     /// The resources that cannot be read, with the reason.
     pub(super) unreadable: BTreeMap<&'static str, Unavailable>,
     /// The refusals of the watches of resources. An API server that has just started knows no rights yet.
-    refused: BTreeMap<&'static str, Refusals>,
+    refused: BTreeMap<&'static str, WatchRefusals>,
     /// Limits the number of registrations at the same time.
     room: Arc<Semaphore>,
 }

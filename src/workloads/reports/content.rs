@@ -25,28 +25,28 @@ const LIMIT: usize = 500;
 
 /// The counts of a report, and its results.
 #[derive(Default)]
-pub(super) struct Content {
+pub(super) struct ReportContent {
     pass: i64,
     fail: i64,
     warn: i64,
     error: i64,
     /// The first [`LIMIT`] results in the order of the report.
-    results: BTreeMap<Place, Value>,
+    results: BTreeMap<ResultKey, Value>,
 }
 
 /// The place of a result in the report: failures first. Then kind, name and policy.
-type Place = (Verdict, String, String, String);
+type ResultKey = (ResultLevel, String, String, String);
 
 /// The `result` of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
+enum ResultLevel {
     Fail,
     /// It is unknown whether the policy matches.
     Error,
     Warn,
 }
 
-impl Content {
+impl ReportContent {
     /// The content for a namespace in which all pairs have the current template.
     pub(super) fn healthy(pairs: i64) -> Self {
         Self { pass: pairs, ..Self::default() }
@@ -76,9 +76,9 @@ impl Content {
                 }
             };
             let (count, result, severity) = match verdict {
-                Verdict::Fail => (&mut self.fail, "fail", "medium"),
-                Verdict::Error => (&mut self.error, "error", "medium"),
-                Verdict::Warn => (&mut self.warn, "warn", "low"),
+                ResultLevel::Fail => (&mut self.fail, "fail", "medium"),
+                ResultLevel::Error => (&mut self.error, "error", "medium"),
+                ResultLevel::Warn => (&mut self.warn, "warn", "low"),
             };
             *count += 1;
             let subject = json!({
@@ -128,24 +128,26 @@ impl Content {
 }
 
 /// The verdict, the rule and the message for a workload that is behind a policy.
-fn told(behind: &Behind) -> (Verdict, String, String) {
+fn told(behind: &Behind) -> (ResultLevel, String, String) {
     let Behind { lag, code, detail, fix } = behind;
     let code = code.unwrap_or(Code::Missed);
     let why = if detail.is_empty() { code.meaning() } else { detail };
     match lag {
-        Lag::Outdated => (Verdict::Warn, OUTDATED.to_owned(), sentences("The workload has an earlier template", fix)),
-        Lag::Failed | Lag::Missed => (Verdict::Fail, code.to_string(), sentences(why, fix)),
+        Lag::Outdated => {
+            (ResultLevel::Warn, OUTDATED.to_owned(), sentences("The workload has an earlier template", fix))
+        }
+        Lag::Failed | Lag::Missed => (ResultLevel::Fail, code.to_string(), sentences(why, fix)),
     }
 }
 
 /// The same for a workload that `policy` may match, or not.
-fn undecided(policy: &Policy, workload: &Workload, around: &Around) -> (Verdict, String, String) {
+fn undecided(policy: &Policy, workload: &Workload, around: &Around) -> (ResultLevel, String, String) {
     let decision = Decision::of(around.policies, workload, around.site);
     let left = decision.rest.into_iter().find(|left| left.policy.name == policy.name);
     let Reason { code, detail, .. } =
         left.map_or(Reason { row: 0, code: Code::ExpressionFailed, detail: String::new() }, |left| left.reason);
     let why = if detail.is_empty() { code.meaning() } else { &detail };
-    (Verdict::Error, code.to_string(), sentences(why, code.fix()))
+    (ResultLevel::Error, code.to_string(), sentences(why, code.fix()))
 }
 
 /// `why`, and what to do.
@@ -213,12 +215,12 @@ mod tests {
     }
 
     /// The content for `workloads`.
-    fn content(policies: &Policies, workloads: &[Workload], is_in_force: bool) -> Content {
+    fn content(policies: &Policies, workloads: &[Workload], is_in_force: bool) -> ReportContent {
         let site = Site::new("scpol-system", [], []);
         let resource =
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apps", "v1", "Deployment"), "deployments");
         let around = Around { policies, site: &site, resource: &resource };
-        let mut content = Content::default();
+        let mut content = ReportContent::default();
         for workload in workloads {
             let fate = census::fate(workload, policies, &site, |_, _| false);
             content.add(workload, &fate, &around, |_| is_in_force);
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(listed(&object), [["bare", "mesh", "SCP0211", "error"]]);
         assert_eq!(object["summary"]["error"], 1);
         spec["matchConditions"] = json!([{ "name": "never", "expression": "false" }]);
-        assert!(content_of(&spec).is_empty() && !Content::healthy(1).is_empty());
+        assert!(content_of(&spec).is_empty() && !ReportContent::healthy(1).is_empty());
     }
 
     #[test]
@@ -309,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_two_forms_differ_in_their_names_and_in_the_source() {
-        let of = |form: Form| Content::healthy(2).object(form, "shop");
+        let of = |form: Form| ReportContent::healthy(2).object(form, "shop");
         let (mut old, new) = (of(Form::Policyreports), of(Form::Openreports));
         assert_eq!((&old["apiVersion"], &old["kind"]), (&json!("wgpolicyk8s.io/v1alpha2"), &json!("PolicyReport")));
         for (field, value) in [("apiVersion", "openreports.io/v1alpha1"), ("kind", "Report"), ("source", SOURCE)] {
@@ -335,7 +337,7 @@ mod tests {
         assert_eq!(next["metadata"], stored["metadata"], "others may label it");
         let times: Vec<_> = results(&next).map(|result| result["timestamp"]["seconds"].clone()).collect();
         assert_eq!(times, [100, 200]);
-        let healed = replacement(Some(&next), Content::healthy(2).object(Form::Policyreports, "shop"), 300);
+        let healed = replacement(Some(&next), ReportContent::healthy(2).object(Form::Policyreports, "shop"), 300);
         assert_eq!(healed.expect("another content")["results"], json!([]));
     }
 }

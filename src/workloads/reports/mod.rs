@@ -6,7 +6,7 @@
 
 mod content;
 
-use self::content::{Content, NAME, replacement};
+use self::content::{NAME, ReportContent, replacement};
 use super::Workloads;
 use super::behind::Around;
 use super::census::{self, Tally};
@@ -96,7 +96,7 @@ impl Form {
 /// Keeps the reports up to date for ever.
 pub async fn keep(workloads: &Workloads, form: Form) {
     let timing = &workloads.operator.timing.workloads;
-    let mut keeper = Keeper {
+    let mut keeper = ReportKeeper {
         workloads,
         form,
         resource: form.resource(),
@@ -120,7 +120,7 @@ pub async fn keep(workloads: &Workloads, form: Form) {
     }
 }
 
-struct Keeper<'a> {
+struct ReportKeeper<'a> {
     workloads: &'a Workloads,
     form: Form,
     resource: ApiResource,
@@ -131,11 +131,11 @@ struct Keeper<'a> {
     policies: u64,
     is_served: bool,
     /// The namespaces with a match or a report.
-    places: BTreeMap<Arc<str>, Place>,
+    places: BTreeMap<Arc<str>, NamespaceReport>,
 }
 
 /// What the leader knows of a namespace.
-struct Place {
+struct NamespaceReport {
     /// The time of the next look.
     due: Instant,
     /// The time of the last look.
@@ -144,7 +144,7 @@ struct Place {
     written: Option<u64>,
 }
 
-impl Keeper<'_> {
+impl ReportKeeper<'_> {
     /// Waits until all workloads have been counted. A kind that cannot be listed is given up after a while.
     async fn wait_for_counts(&self) {
         let (since, limit) = (Instant::now(), 2 * self.workloads.operator.timing.watch.refused);
@@ -185,8 +185,8 @@ impl Keeper<'_> {
         let looked = self.look(&namespace, written).await;
         let next = match &looked {
             Ok((_, None)) => None,
-            Ok((_, written)) => Some(Place { due: now + resync, looked: Some(now), written: *written }),
-            Err(_) => Some(Place { due: now + self.timing.report_again, looked: Some(now), written: None }),
+            Ok((_, written)) => Some(NamespaceReport { due: now + resync, looked: Some(now), written: *written }),
+            Err(_) => Some(NamespaceReport { due: now + self.timing.report_again, looked: Some(now), written: None }),
         };
         match next {
             Some(place) => drop(self.places.insert(namespace.clone(), place)),
@@ -227,7 +227,8 @@ impl Keeper<'_> {
         info!(reports = namespaces.len(), form = self.resource.api_version, "Writing reports");
         self.workloads.census(census::Census::record_changes);
         let due = Instant::now();
-        self.places = namespaces.into_iter().map(|name| (name, Place { due, looked: None, written: None })).collect();
+        self.places =
+            namespaces.into_iter().map(|name| (name, NamespaceReport { due, looked: None, written: None })).collect();
         self.is_served = true;
         Ok(())
     }
@@ -235,12 +236,12 @@ impl Keeper<'_> {
     /// Makes the namespaces due whose workloads have changed, and all of them after a change of the policies.
     fn note_changes(&mut self) {
         let (now, period) = (Instant::now(), self.timing.report_period);
-        let soon = |place: &mut Place| {
+        let soon = |place: &mut NamespaceReport| {
             let next = place.looked.map_or(now, |looked| (looked + period).max(now));
             place.due = place.due.min(next);
         };
         for namespace in self.workloads.census(census::Census::take_changed) {
-            soon(self.places.entry(namespace).or_insert(Place { due: now, looked: None, written: None }));
+            soon(self.places.entry(namespace).or_insert(NamespaceReport { due: now, looked: None, written: None }));
         }
         if self.snapshots.has_changed().unwrap_or_default() {
             let snapshot = self.snapshots.borrow_and_update().clone();
@@ -270,16 +271,16 @@ impl Keeper<'_> {
     }
 
     /// The content of the report of `namespace`, and the number of requests for it.
-    async fn content(&self, namespace: &str) -> Result<(Content, u32), CallError> {
+    async fn content(&self, namespace: &str) -> Result<(ReportContent, u32), CallError> {
         let operator = &self.workloads.operator;
         let (snapshot, site) = (operator.snapshot(), operator.site());
         let policies = &snapshot.policies;
         let is_reported = |of: &PolicyRef| policies.get(&of.name).is_some_and(|policy| policy.is_enforced());
         let tallies = self.workloads.census(|census| census.tallies(namespace, is_reported));
         if tallies.keys().all(|tally| *tally == Tally::Injected) {
-            return Ok((Content::healthy(tallies.values().sum()), 0));
+            return Ok((ReportContent::healthy(tallies.values().sum()), 0));
         }
-        let mut content = Content::default();
+        let mut content = ReportContent::default();
         let (kinds, _) = self.kinds(&snapshot);
         for (kind, resource) in &kinds {
             let around = Around { policies, site: &site, resource };
