@@ -180,7 +180,7 @@ impl Rolled {
         revisions: &[Stored],
         around: &Around<'_>,
     ) -> Option<Task> {
-        let settings = policy.spec.rolling_update()?;
+        let settings = policy.rolling.as_ref()?;
         let hash = policy.revision()?;
         let operator = &around.workloads.operator;
         let (workloads, site) = (around.workloads, operator.site());
@@ -227,7 +227,7 @@ impl Rolled {
                 policy: &policy.name,
                 leader: around.leader,
                 now: Timestamp::now(),
-                settings: &settings,
+                settings,
                 is_paused: policy.spec.is_paused(),
                 update: hash,
                 revisions,
@@ -262,7 +262,7 @@ impl Rolled {
         }
         let ahead = last.map(|last| last.record.ahead).unwrap_or_default();
         let restarted = commands(at).counted(ahead).restarted;
-        Task::of(outcome.actions, updates, revisions, hash, (&settings, restarted))
+        Task::of(outcome.actions, updates, revisions, hash, (settings, restarted))
     }
 
     fn show(&mut self, at: &Policies, revisions: &[Stored], hash: &str) {

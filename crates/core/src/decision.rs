@@ -10,7 +10,9 @@ use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::Mode;
 use crate::inject::{self, Conflict, Loss, Presence, Template};
 use crate::policy::checks::{self, Common};
-use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, deliver, dialect, scope};
+use crate::policy::{
+    CompiledValidation, Policies, Policy, Reason, Site, Verdict, decide_with, deliver, dialect, scope,
+};
 use crate::ranking::{self, Standing};
 use crate::workload::Workload;
 use admission_cel::{Budget, Dialect};
@@ -283,7 +285,7 @@ impl Decision {
         match verdict {
             Verdict::Inject => match deliver(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
-                Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, workload, reason),
+                Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, reason),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
             },
             Verdict::Skip(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
@@ -353,15 +355,11 @@ impl Decision {
         self.rest.push(Left { policy, outcome, reason });
     }
 
-    /// Rejects `workload`, which `policy` refuses for `reason`, whatever the failure policy says. An update is rejected only
+    /// Rejects the workload, which `policy` refuses for `reason`, whatever the failure policy says. An update is rejected only
     /// if it takes away the marker. What the old object had is no excuse: an update that keeps the marker is not judged, so
     /// two updates would do what one may not.
-    fn refuse(&mut self, policy: &Arc<Policy>, workload: &Workload, reason: Reason) {
-        let refused = policy.refused(self.native_sidecars).find(|refused| refused.is_in(workload));
-        let (outcome, reason) = match refused.filter(|_| !self.has_kept(policy)) {
-            Some(refused) => (Outcome::Rejected, refused.reason()),
-            None => (Outcome::Failed, reason),
-        };
+    fn refuse(&mut self, policy: &Arc<Policy>, reason: Reason) {
+        let outcome = if self.has_kept(policy) { Outcome::Failed } else { Outcome::Rejected };
         self.rest.push(Left { policy: policy.clone(), outcome, reason });
     }
 
@@ -529,7 +527,12 @@ impl Decision {
 ///
 /// # Errors
 /// If it cannot be evaluated: the code, and the reason.
-fn holds(demand: &Demand, workload: &Workload, budget: &mut Budget, dialect: Dialect) -> Result<bool, (Code, String)> {
+fn holds(
+    demand: &CompiledValidation,
+    workload: &Workload,
+    budget: &mut Budget,
+    dialect: Dialect,
+) -> Result<bool, (Code, String)> {
     let tested = demand.expression.on(dialect).test(&checks::variables(workload), budget);
     tested.map_err(|failure| {
         let detail = format!("validation `{}` failed: {failure}", demand.expression.source().trim());
@@ -537,7 +540,7 @@ fn holds(demand: &Demand, workload: &Workload, budget: &mut Budget, dialect: Dia
     })
 }
 
-fn told(demand: &Demand, workload: &Workload, budget: &mut Budget, dialect: Dialect) -> String {
+fn told(demand: &CompiledValidation, workload: &Workload, budget: &mut Budget, dialect: Dialect) -> String {
     demand.told(&checks::variables(workload), budget, dialect)
 }
 
@@ -547,7 +550,7 @@ fn told(demand: &Demand, workload: &Workload, budget: &mut Budget, dialect: Dial
 /// the old object did not pass. As in CEL, an error counts only if none of them is true.
 fn judge_update(
     policy: &Policy,
-    demand: &Demand,
+    demand: &CompiledValidation,
     [selects, selected]: &[Result<bool, Reason>; 2],
     [old, new]: [&Workload; 2],
     budget: &mut Budget,

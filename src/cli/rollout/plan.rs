@@ -203,7 +203,7 @@ impl Deciding<'_> {
     }
 
     fn pod_update(&self) -> PodUpdate {
-        self.policy.spec.rolling_update().map(|rolling| rolling.pod_update).unwrap_or_default()
+        self.policy.rolling.as_ref().map(|rolling| rolling.pod_update).unwrap_or_default()
     }
 }
 
@@ -286,7 +286,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
     }
     out.flush()?;
     if options.printing.output == Output::Table {
-        let has_steps = policy.spec.rolling_update().is_some_and(|rolling| !rolling.steps.is_empty());
+        let has_steps = policy.rolling.as_ref().is_some_and(|rolling| !rolling.steps.is_empty());
         if has_steps && !hold {
             remark(
                 "The steps do not hold this time: there is no other revision that workloads could keep until their turn.",
@@ -372,7 +372,7 @@ struct Turns {
 
 impl Turns {
     fn of(policy: &Policy, site: &Site, namespaces: &HashMap<String, Arc<Value>>) -> Self {
-        let steps = policy.spec.rolling_update().map(|rolling| rolling.steps).unwrap_or_default();
+        let steps = policy.rolling.as_ref().map(|rolling| &rolling.steps[..]).unwrap_or_default();
         let covered = namespaces.iter().filter(|(name, object)| covers(policy, site, name, object));
         let covered: BTreeMap<String, Arc<Value>> =
             covered.map(|(name, object)| (name.clone(), object.clone())).collect();
@@ -447,7 +447,7 @@ fn write(
 
 /// Why none of it happens now.
 fn why_not(policy: &Policy, revisions: &Revisions) -> Option<String> {
-    if !policy.spec.rolls() {
+    if policy.rolling.is_none() {
         let command = switch_on(&policy.name);
         return Some(format!("Nothing of this happens until `spec.updateStrategy.type` is `RollingUpdate`: {command}"));
     }

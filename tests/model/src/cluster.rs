@@ -389,7 +389,7 @@ impl Settings {
             Arc::new(Policy::parse(&object, &Site::new("scpol-system", [], [])).expect("it is a policy"))
         };
         let policies: Vec<_> = (0..=3).map(policy).collect();
-        let rolling = policies[0].spec.rolling_update().expect("it rolls");
+        let rolling = policies[0].rolling.as_ref().expect("it rolls");
         Self { policies, rolling: rolling.clone() }
     }
 

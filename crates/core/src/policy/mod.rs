@@ -14,7 +14,7 @@ mod versioned;
 
 use crate::api::code::Code;
 use crate::api::rules::{self, Violation};
-use crate::api::v1alpha1::{FailurePolicy, Mode, SidecarPolicySpec, Target, Validation};
+use crate::api::v1alpha1::{FailurePolicy, Mode, RollingUpdate, SidecarPolicySpec, Target, Validation};
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
@@ -47,7 +47,9 @@ pub struct Policy {
     /// `spec.matchConditions`, compiled: name and expression.
     pub conditions: Vec<(String, Arc<VersionedExpression>)>,
     /// `spec.validations`, compiled.
-    pub validations: Vec<Demand>,
+    pub validations: Vec<CompiledValidation>,
+    /// The pace and the steps of its rollouts, with defaults for what the spec leaves out. Some if and only if it rolls.
+    pub rolling: Option<RollingUpdate>,
     namespaces: checks::Namespaces,
     added: deliver::Added,
     /// What a rollout in steps makes of it.
@@ -67,7 +69,7 @@ pub struct Meta {
 
 /// A validation, compiled.
 #[derive(Clone, Debug)]
-pub struct Demand {
+pub struct CompiledValidation {
     /// The expression that must be true.
     pub expression: Arc<VersionedExpression>,
     /// The message if it is false.
@@ -76,7 +78,7 @@ pub struct Demand {
     pub message_expression: Option<Arc<VersionedExpression>>,
 }
 
-impl Demand {
+impl CompiledValidation {
     /// The validation as it was written, if it can be compiled.
     fn compile(validation: &Validation) -> Option<Self> {
         let expression = VersionedExpression::compile(&validation.expression, Gives::Bool).ok()?;
@@ -153,7 +155,8 @@ impl Policy {
                     Some((condition.name.clone(), Arc::new(expression)))
                 })
                 .collect(),
-            validations: spec.validations.iter().filter_map(Demand::compile).collect(),
+            validations: spec.validations.iter().filter_map(CompiledValidation::compile).collect(),
+            rolling: spec.rolling_update(),
             namespaces: checks::Namespaces::of(&spec),
             added: deliver::Added::of(name, &spec),
             share: deliver::Share::All,

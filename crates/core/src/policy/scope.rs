@@ -1,6 +1,6 @@
 //! The parts of an object on which a validation depends.
 
-use super::{Demand, Policy};
+use super::{CompiledValidation, Policy};
 use crate::workload::{Kind, Workload};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ pub(crate) type Path = Vec<String>;
 /// that decide whether the policy selects the object.
 ///
 /// A path ends at the first part that need not be a map, because the part below it may not exist.
-pub(crate) fn parts(policy: &Policy, demand: &Demand, kind: &Kind) -> BTreeSet<Path> {
+pub(crate) fn parts(policy: &Policy, demand: &CompiledValidation, kind: &Kind) -> BTreeSet<Path> {
     let metadata = |field: &str| vec!["metadata".to_owned(), field.to_owned()];
     let conditions = policy.conditions.iter().map(|(_, condition)| condition);
     let read = conditions.chain([&demand.expression]).flat_map(|expression| expression.places_of_object());
@@ -23,7 +23,7 @@ pub(crate) fn parts(policy: &Policy, demand: &Demand, kind: &Kind) -> BTreeSet<P
 }
 
 /// True if and only if `old` and `new` are equal in every part on which `demand` of `policy` depends.
-pub(crate) fn is_unchanged(policy: &Policy, demand: &Demand, old: &Workload, new: &Workload) -> bool {
+pub(crate) fn is_unchanged(policy: &Policy, demand: &CompiledValidation, old: &Workload, new: &Workload) -> bool {
     let [old_seen, new_seen] = [old, new].map(Workload::seen_by_expressions);
     let parts = parts(policy, demand, &new.kind);
     parts.iter().all(|path| at(old_seen, path) == at(new_seen, path))

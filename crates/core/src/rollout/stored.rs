@@ -189,7 +189,7 @@ impl Begin {
         let (current, last) = (current(revisions), revisions.last());
         // Where nothing was before, there is nothing to go in steps from, and the way back is no rollout in steps either.
         let from = current.or(last).filter(|from| from.revision.hash != hash && !from.came_from(hash));
-        let has_steps = policy.spec.rolling_update().is_some_and(|rolling| !rolling.steps.is_empty());
+        let has_steps = policy.rolling.as_ref().is_some_and(|rolling| !rolling.steps.is_empty());
         let is_current = current.is_some_and(|current| current.revision.hash == hash);
         // Not before the one before it, which a leader may have completed whose clock was ahead.
         let at = current.and_then(|current| current.record.complete).map_or(now, |before| before.max(now));
@@ -222,7 +222,7 @@ impl Begin {
         let record = Record {
             reached: from.filter(|_| has_steps).map(|from| Reached::begin(&from.revision.hash, now)),
             // Without rollouts, whatever is created has it.
-            complete: (is_current || !policy.spec.rolls()).then_some(at),
+            complete: (is_current || policy.rolling.is_none()).then_some(at),
             // Because the revision that has them may be deleted.
             ahead: Ahead::of(commands, revisions.iter().map(|stored| stored.record.ahead), now),
             progress,
@@ -254,7 +254,7 @@ pub fn split(
     kept: Option<&Arc<Policy>>,
     mut is_allowed: impl FnMut(&Revision) -> bool,
 ) -> Option<Policy> {
-    let rolling = policy.spec.rolling_update()?;
+    let rolling = policy.rolling.as_ref()?;
     let hash = policy.revision()?;
     let current = current(revisions.iter().copied());
     let last = revisions.iter().max_by_key(|stored| stored.revision.number)?;
@@ -285,7 +285,7 @@ fn kept_content(policy: &Policy, hash: &str, kept: &Arc<Policy>) -> Option<Arc<P
 
 /// Whether `policy` brings stored workloads up to date. Then its revisions decide what new workloads get.
 pub fn rolls(policy: &Policy) -> bool {
-    policy.is_enforced() && policy.injects() && policy.spec.rolls()
+    policy.is_enforced() && policy.injects() && policy.rolling.is_some()
 }
 
 /// The policies with what rollouts make of them. A policy whose rollout has not moved stays the same.

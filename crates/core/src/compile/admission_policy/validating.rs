@@ -18,7 +18,7 @@ use crate::capabilities::Capabilities;
 use crate::naming::{IGNORING, PROBE, namespaces, refusal_of, shared_name};
 use crate::outside::escaped;
 use crate::policy::refused::Refused;
-use crate::policy::{Demand, Policy, Site, scope};
+use crate::policy::{CompiledValidation, Policy, Site, scope};
 use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -218,7 +218,7 @@ fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String>
 /// policy has `selected`, broke it as well. `||` overrules an error on its other side.
 fn is_excused(
     policy: &Policy,
-    demand: &Demand,
+    demand: &CompiledValidation,
     rows: &Rows<'_>,
     selected: &str,
     variables: &mut Variables,
@@ -229,7 +229,12 @@ fn is_excused(
     Ok(format!("{} || ({selected} ? !{held} : false)", all(&parts)))
 }
 
-fn of_demand(demand: &Demand, selects: &str, told: &str, variables: &mut Variables) -> Result<Value, Inexpressible> {
+fn of_demand(
+    demand: &CompiledValidation,
+    selects: &str,
+    told: &str,
+    variables: &mut Variables,
+) -> Result<Value, Inexpressible> {
     let holds = expressions::define(&demand.expression, "demand", "object", variables)?;
     let beginning = format!("{told}: {}: ", Code::ValidationFailed);
     // The server accepts only one-line messages, and does not escape them.
