@@ -84,125 +84,63 @@ pub(super) fn quality(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> 
     spec.template.iter().flat_map(Template::all_containers).filter_map(note).collect()
 }
 
-struct Old {
-    /// The field, the key, or the prefix of keys if it ends in `/`.
-    name: &'static str,
-    /// The minor version that deprecates it.
-    since: u32,
-    /// The fault, and what to write instead.
-    message: &'static str,
-}
-
-/// Deprecated annotations of pods, as in the server's warnings (`pkg/api/pod/warnings.go` of Kubernetes 1.36). The
-/// server drops those of init containers from 1.8 on (`dropInitContainerAnnotations`).
-const OLD_ANNOTATIONS: [Old; 8] = [
-    Old {
-        name: "seccomp.security.alpha.kubernetes.io/pod",
-        since: 19,
-        message: "is deprecated since Kubernetes 1.19 and ignored from 1.27; set `securityContext.seccompProfile` of the container",
-    },
-    Old {
-        name: "container.seccomp.security.alpha.kubernetes.io/",
-        since: 19,
-        message: "is deprecated since Kubernetes 1.19 and ignored from 1.27; set `securityContext.seccompProfile` of the container",
-    },
-    Old {
-        name: "container.apparmor.security.beta.kubernetes.io/",
-        since: 30,
-        message: "is deprecated since Kubernetes 1.30; set `securityContext.appArmorProfile` of the container",
-    },
-    Old {
-        name: "scheduler.alpha.kubernetes.io/critical-pod",
-        since: 16,
-        message: "is ignored from Kubernetes 1.16; workloads set `priorityClassName`",
-    },
-    Old {
-        name: "security.alpha.kubernetes.io/sysctls",
-        since: 11,
-        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
-    },
-    Old {
-        name: "security.alpha.kubernetes.io/unsafe-sysctls",
-        since: 11,
-        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
-    },
-    Old {
-        name: "pod.alpha.kubernetes.io/init-containers",
-        since: 8,
-        message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
-    },
-    Old {
-        name: "pod.beta.kubernetes.io/init-containers",
-        since: 8,
-        message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
-    },
+/// Deprecated annotations of pods, as in the server's warnings (`pkg/api/pod/warnings.go` of Kubernetes 1.36): the key, or
+/// the prefix of keys if it ends in `/`; the minor version that deprecates or ignores it; what to do instead. The server
+/// drops those of init containers from 1.8 on (`dropInitContainerAnnotations`).
+const OLD_ANNOTATIONS: [(&str, u32, &str); 8] = [
+    ("seccomp.security.alpha.kubernetes.io/pod", 19, SECCOMP),
+    ("container.seccomp.security.alpha.kubernetes.io/", 19, SECCOMP),
+    (
+        "container.apparmor.security.beta.kubernetes.io/",
+        30,
+        "is deprecated since Kubernetes 1.30; set `securityContext.appArmorProfile` of the container",
+    ),
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        16,
+        "is ignored from Kubernetes 1.16; workloads set `priorityClassName`",
+    ),
+    ("security.alpha.kubernetes.io/sysctls", 11, SYSCTLS),
+    ("security.alpha.kubernetes.io/unsafe-sysctls", 11, SYSCTLS),
+    ("pod.alpha.kubernetes.io/init-containers", 8, INIT_CONTAINERS),
+    ("pod.beta.kubernetes.io/init-containers", 8, INIT_CONTAINERS),
 ];
+const SECCOMP: &str =
+    "is deprecated since Kubernetes 1.19 and ignored from 1.27; set `securityContext.seccompProfile` of the container";
+const SYSCTLS: &str = "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`";
+const INIT_CONTAINERS: &str = "is ignored from Kubernetes 1.8; use `spec.template.initContainers`";
 
-/// Sources of volumes, from the same file.
-const OLD_VOLUMES: [Old; 9] = [
-    Old {
-        name: "gitRepo",
-        since: 11,
-        message: "is deprecated since Kubernetes 1.11 and off from 1.33; use an `emptyDir` that an init container clones into",
-    },
-    Old {
-        name: "photonPersistentDisk",
-        since: 11,
-        message: "is deprecated since Kubernetes 1.11 and does not work from 1.16; use a CSI driver",
-    },
-    Old {
-        name: "scaleIO",
-        since: 16,
-        message: "is deprecated since Kubernetes 1.16 and does not work from 1.22; use a CSI driver",
-    },
-    Old {
-        name: "flocker",
-        since: 22,
-        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
-    },
-    Old {
-        name: "quobyte",
-        since: 22,
-        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
-    },
-    Old {
-        name: "storageos",
-        since: 22,
-        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
-    },
-    Old {
-        name: "glusterfs",
-        since: 25,
-        message: "is deprecated since Kubernetes 1.25 and does not work from 1.26; use a CSI driver",
-    },
-    Old {
-        name: "cephfs",
-        since: 28,
-        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
-    },
-    Old {
-        name: "rbd",
-        since: 28,
-        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
-    },
+/// Sources of volumes, from the same file: the field, the minor version that deprecates it, how it ends, and what to use.
+const OLD_VOLUMES: [(&str, u32, &str, &str); 9] = [
+    ("gitRepo", 11, "off from 1.33", "an `emptyDir` that an init container clones into"),
+    ("photonPersistentDisk", 11, "does not work from 1.16", "a CSI driver"),
+    ("scaleIO", 16, "does not work from 1.22", "a CSI driver"),
+    ("flocker", 22, "does not work from 1.25", "a CSI driver"),
+    ("quobyte", 22, "does not work from 1.25", "a CSI driver"),
+    ("storageos", 22, "does not work from 1.25", "a CSI driver"),
+    ("glusterfs", 25, "does not work from 1.26", "a CSI driver"),
+    ("cephfs", 28, "does not work from 1.31", "a CSI driver"),
+    ("rbd", 28, "does not work from 1.31", "a CSI driver"),
 ];
 
 /// Deprecated content, for the given version or the newest one.
 pub(super) fn deprecated(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let Some(template) = &spec.template else { return Vec::new() };
     let mut notes = Vec::new();
-    let mut tell = |table: &[Old], name: &str, field: String| {
-        let is_it = |old: &&Old| name == old.name || old.name.ends_with('/') && name.starts_with(old.name);
-        if let Some(old) = table.iter().filter(|old| context.may_be_at_least(old.since)).find(is_it) {
-            notes.push(Note::new(Code::Deprecated, field, old.message));
-        }
-    };
     for key in template.metadata.iter().flat_map(|metadata| metadata.annotations.keys()) {
-        tell(&OLD_ANNOTATIONS, key, format!("spec.template.metadata.annotations.{key}"));
+        let is_it = |name: &str| key == name || name.ends_with('/') && key.starts_with(name);
+        let old = OLD_ANNOTATIONS.iter().find(|(name, since, _)| context.may_be_at_least(*since) && is_it(name));
+        if let Some((_, _, message)) = old {
+            notes.push(Note::new(Code::Deprecated, format!("spec.template.metadata.annotations.{key}"), *message));
+        }
     }
     for (index, volume) in template.volumes.iter().enumerate() {
-        for name in volume.keys() {
-            tell(&OLD_VOLUMES, name, format!("spec.template.volumes[{index}].{name}"));
+        for field in volume.keys() {
+            let old = OLD_VOLUMES.iter().find(|(name, since, ..)| context.may_be_at_least(*since) && field == name);
+            if let Some((_, since, end, instead)) = old {
+                let message = format!("is deprecated since Kubernetes 1.{since} and {end}; use {instead}");
+                notes.push(Note::new(Code::Deprecated, format!("spec.template.volumes[{index}].{field}"), message));
+            }
         }
     }
     for (index, volume) in template.volumes.iter().enumerate() {
