@@ -1,6 +1,6 @@
 //! The validation of policies: one table, which three places check.
 //!
-//! Bounds and formats are in the schema, beside the fields ([`super::v1alpha1`]). Every other rule is a row of `ROWS`,
+//! Bounds and formats are in the schema, beside the fields ([`super::v1alpha1`]). Every other rule is a row of `RULES`,
 //! in Rust. Some rows have the rule in CEL, too: [`super::crd`] adds it to the schema, for servers from 1.25. [`check`]
 //! applies the schema and all rows, so that every server and files give the same result.
 
@@ -11,8 +11,8 @@ use super::schema::{self, Fault, FaultKind};
 use super::targets;
 use super::trust::Trust;
 use super::v1alpha1::{
-    EngineChoice, LabelSelector, OF_A_STEP, Operation, Operator, RawObject, Requirement, RollingUpdate,
-    SidecarPolicySpec, Step, Target, Template,
+    AnnotationSelector, EngineChoice, LISTS, LabelSelector, OF_A_STEP, Operation, Operator, RawObject, Requirement,
+    RollingUpdate, SidecarPolicySpec, Step, Target, Template, TemplateMetadata,
 };
 use admission_cel::{Dialect, Expression, Gives};
 use serde_json::{Value, json};
@@ -65,10 +65,9 @@ pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violatio
     let object = json!({ "metadata": { "name": name }, "spec": spec });
     let by_schema = schema::faults(derived::schema(), &object).into_iter().map(violation);
     let policy = Subject { name, spec, site };
-    let by_rows =
-        ROWS.iter().flat_map(|row| (row.find)(&policy).into_iter().map(move |finding| row.violation(finding)));
+    let by_rules = RULES.iter().flat_map(|rule| rule.violations(&policy));
     let mut seen = HashSet::new();
-    by_schema.chain(by_rows).filter(|violation| seen.insert((violation.code, violation.field.clone()))).collect()
+    by_schema.chain(by_rules).filter(|violation| seen.insert((violation.code, violation.field.clone()))).collect()
 }
 
 /// The schema of `spec`, in an object: paths begin there, as users see it.
@@ -106,9 +105,9 @@ pub(super) struct CelRule {
 }
 
 pub(super) fn in_cel() -> impl Iterator<Item = CelRule> {
-    ROWS.iter().flat_map(|row| {
-        let message = format!("{}: {}", row.code, row.must);
-        (row.cel)().into_iter().map(move |(at, rule)| CelRule { at, rule, message: message.clone() })
+    RULES.iter().flat_map(|rule| {
+        let message = format!("{}: {}", rule.code, rule.must);
+        (rule.cel)().into_iter().map(move |(at, rule)| CelRule { at, rule, message: message.clone() })
     })
 }
 
@@ -118,67 +117,77 @@ struct Subject<'a> {
     site: &'a Rules,
 }
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
     /// The template's containers and init containers, each with its path.
-    fn containers(&self) -> Vec<(String, &RawObject)> {
-        self.spec.template.iter().flat_map(Template::all_containers).collect()
+    fn containers(&self) -> impl Iterator<Item = (String, &'a RawObject)> {
+        self.spec.template.iter().flat_map(Template::all_containers)
+    }
+
+    /// The items of a list of the template, each with its index.
+    fn added(&self, list: fn(&Template) -> &Vec<RawObject>) -> impl Iterator<Item = (usize, &'a RawObject)> {
+        self.spec.template.iter().flat_map(list).enumerate()
     }
 }
 
-struct Row {
+struct SpecRule {
     code: Code,
     /// The rule in words, after the name of the field.
     must: &'static str,
     /// The rule in CEL, with its places in the schema. Empty if CEL cannot express it, or if a later version may lift
     /// the rule.
     cel: fn() -> Vec<(&'static str, Cow<'static, str>)>,
-    find: fn(&Subject<'_>) -> Vec<Finding>,
+    find: fn(&Subject<'_>, &mut Found),
 }
 
-impl Row {
-    fn violation(&self, finding: Finding) -> Violation {
-        let detail = if finding.detail.is_empty() { String::new() } else { format!("; {}", finding.detail) };
-        Violation { code: self.code, field: finding.field, message: format!("{}{detail}", self.must) }
+impl SpecRule {
+    fn violations(&self, policy: &Subject<'_>) -> impl Iterator<Item = Violation> {
+        let mut found = Found::default();
+        (self.find)(policy, &mut found);
+        found.0.into_iter().map(|(field, detail)| {
+            let detail = if detail.is_empty() { detail } else { format!("; {detail}") };
+            Violation { code: self.code, field, message: format!("{}{detail}", self.must) }
+        })
     }
 }
 
-/// A field that breaks a rule.
-struct Finding {
-    field: String,
-    /// The value found, if it helps to understand the fault.
-    detail: String,
-}
+/// The fields that break a rule, each with the value found, if that helps to understand the fault.
+#[derive(Default)]
+struct Found(Vec<(String, String)>);
 
-impl Finding {
-    fn new(field: impl Into<String>) -> Self {
-        Self { field: field.into(), detail: String::new() }
+impl Found {
+    fn add(&mut self, field: impl Into<String>) {
+        self.tell(field, "");
     }
 
-    fn with(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), detail: detail.into() }
+    fn add_if(&mut self, is_wrong: bool, field: &str) {
+        if is_wrong {
+            self.add(field);
+        }
+    }
+
+    fn tell(&mut self, field: impl Into<String>, detail: impl Into<String>) {
+        self.0.push((field.into(), detail.into()));
     }
 }
 
-static ROWS: &[Row] = &[
-    Row {
+static RULES: &[SpecRule] = &[
+    SpecRule {
         code: Code::InvalidName,
         must: "must not be `true` or `false`, which `scpol.dev/inject` takes for yes and no; e.g. `envoy`",
         cel: || vec![("", "!(self.metadata.name in ['true', 'false'])".into())],
-        find: |policy| found(["true", "false"].contains(&policy.name), "metadata.name"),
+        find: |policy, found| found.add_if(["true", "false"].contains(&policy.name), "metadata.name"),
     },
-    Row {
+    SpecRule {
         code: Code::EmptyTemplate,
         must: "must add something, unless there are `validations`; e.g. \
                `{containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}`",
         cel: || vec![("spec", adds_something().into())],
-        find: |policy| {
-            found(
-                policy.spec.validations.is_empty() && policy.spec.template.as_ref().is_none_or(is_empty),
-                "spec.template",
-            )
+        find: |policy, found| {
+            let adds_nothing = policy.spec.template.as_ref().is_none_or(is_empty);
+            found.add_if(policy.spec.validations.is_empty() && adds_nothing, "spec.template");
         },
     },
-    Row {
+    SpecRule {
         code: Code::EmptySelector,
         must: "must have at least one requirement; leave it out to match all",
         cel: || {
@@ -192,7 +201,7 @@ static ROWS: &[Row] = &[
         },
         find: empty_selectors,
     },
-    Row {
+    SpecRule {
         code: Code::InvalidSelector,
         must: "must have at least one value for `In` and `NotIn`, and none for `Exists` and `DoesNotExist`",
         cel: || {
@@ -206,114 +215,115 @@ static ROWS: &[Row] = &[
             .map(|at| (at, "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)".into()))
             .into()
         },
-        find: |policy| {
-            let faulty = requirements(policy).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
-            faulty
-                .map(|(path, requirement)| {
-                    Finding::with(
-                        format!("{path}.values"),
-                        format!("the operator is `{}`", requirement.operator.as_str()),
-                    )
-                })
-                .collect()
+        find: |policy, found| {
+            for (path, requirement) in requirements(policy).into_iter().filter(|(_, wanted)| has_wrong_values(wanted)) {
+                found.tell(format!("{path}.values"), format!("the operator is `{}`", requirement.operator.as_str()));
+            }
         },
     },
-    Row {
+    SpecRule {
         code: Code::TargetRefused,
         must: "must be a namespaced resource that carries a pod template, or `pods`, and nothing that others are made \
                from or by; e.g. `deployments`",
         cel: || vec![("spec.targets[]", targets::refuses_resources().into())],
-        find: |policy| blamed_targets(policy.spec, |class| matches!(class, targets::Class::Refused).then(String::new)),
+        find: |policy, found| {
+            blame_targets(policy, found, |class| matches!(class, targets::Class::Refused).then(String::new));
+        },
     },
-    Row {
+    SpecRule {
         code: Code::TargetRefused,
         must: "must not be `jobs` with `spec.engine: Initializer`: the pod template of a Job cannot be changed once it is \
                stored; use `spec.engine: Auto`, or `{group: \"\", resource: pods}`",
         cel: || vec![("spec", targets::spares_jobs().into())],
-        find: |policy| {
+        find: |policy, found| {
             let by_initializer = policy.spec.engine == EngineChoice::Initializer;
-            let jobs = |class| (by_initializer && matches!(class, targets::Class::Job)).then(String::new);
-            blamed_targets(policy.spec, jobs)
+            let is_job = |class| (by_initializer && matches!(class, targets::Class::Job)).then(String::new);
+            blame_targets(policy, found, is_job);
         },
     },
-    Row {
+    SpecRule {
         code: Code::TargetRefused,
         must: "must carry a pod template that something can be put into, since the policy has a `template`; leave that \
                out, or use `deployments`",
         cel: Vec::new,
-        find: |policy| {
+        find: |policy, found| {
             let injects = policy.spec.template.is_some();
-            let bare = blamed_targets(policy.spec, |class| matches!(class, targets::Class::Bare).then(String::new));
-            if injects { bare } else { Vec::new() }
+            let is_bare = |class| (injects && matches!(class, targets::Class::Bare)).then(String::new);
+            blame_targets(policy, found, is_bare);
         },
     },
-    Row {
+    SpecRule {
         code: Code::TargetRefused,
         must: "must be a resource in the plural, in its own group",
         cel: Vec::new,
-        find: |policy| {
-            blamed_targets(policy.spec, |class| {
+        find: |policy, found| {
+            blame_targets(policy, found, |class| {
                 if let targets::Class::Misnamed(kind) = class { Some(targets::spelt(kind)) } else { None }
-            })
+            });
         },
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must be left out: it is for custom resources",
         cel: Vec::new,
-        find: |policy| {
-            let targets = policy.spec.targets.iter().enumerate();
-            let wrong = targets.filter_map(|(index, target)| Some((index, targets::wrong_path(target)?)));
-            wrong.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
+        find: |policy, found| {
+            for (index, target) in policy.spec.targets.iter().enumerate() {
+                if let Some(detail) = targets::wrong_path(target) {
+                    found.tell(format!("spec.targets[{index}].templatePath"), detail);
+                }
+            }
         },
     },
-    Row {
+    SpecRule {
         code: Code::AmbiguousTemplatePath,
         must: "must be the same in all targets of one resource, since an object has one pod template",
         cel: Vec::new,
-        find: |policy| {
-            let second = targets::second_paths(&policy.spec.targets).into_iter();
-            second.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
+        find: |policy, found| {
+            for (index, detail) in targets::second_paths(&policy.spec.targets) {
+                found.tell(format!("spec.targets[{index}].templatePath"), detail);
+            }
         },
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must contain `CREATE`, because every policy acts on new objects; write `[CREATE, UPDATE]`",
         cel: || vec![("spec.targets[]", "!has(self.operations) || 'CREATE' in self.operations".into())],
-        find: |policy| operations(policy, |target| !target.operations.contains(&Operation::Create)),
+        find: |policy, found| operations(policy, found, |target| !target.operations.contains(&Operation::Create)),
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must not contain `UPDATE` for `pods` and `jobs`, because their containers cannot be changed once they are \
                stored; write `[CREATE]`, or target what makes them, e.g. `deployments`",
         cel: || vec![("spec.targets[]", targets::spares_updates().into())],
-        find: |policy| operations(policy, |target| target.acts_on_update() && targets::is_immutable(target)),
+        find: |policy, found| {
+            operations(policy, found, |target| target.acts_on_update() && targets::is_immutable(target));
+        },
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must not contain `UPDATE` with `spec.engine: Initializer`, because initializers act on creates only; write \
                `[CREATE]`, or use `spec.engine: Auto`",
         cel: || vec![("spec", targets::only_creates().into())],
-        find: |policy| {
+        find: |policy, found| {
             let by_initializer = policy.spec.engine == EngineChoice::Initializer;
             // Without targets that the row before reports.
-            operations(policy, |target| by_initializer && target.acts_on_update() && !targets::is_immutable(target))
+            let is_wrong =
+                |target: &Target| by_initializer && target.acts_on_update() && !targets::is_immutable(target);
+            operations(policy, found, is_wrong);
         },
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must be `type: RollingUpdate` where `rollingUpdate` is given; write it, or remove `rollingUpdate`",
         cel: || {
             let rule = "!has(self.rollingUpdate) || (has(self.type) && self.type == 'RollingUpdate')";
             vec![("spec.updateStrategy", rule.into())]
         },
-        find: |policy| {
-            let strategy = policy.spec.update_strategy.as_ref();
-            let is_wrong = strategy.is_some_and(|strategy| strategy.rolling_update.is_some() && !strategy.rolls());
-            found(is_wrong, "spec.updateStrategy.type")
+        find: |policy, found| {
+            found.add_if(rolling_update(policy).is_some() && !policy.spec.rolls(), "spec.updateStrategy.type");
         },
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must be given with `updateStrategy.type: RollingUpdate`, because a policy with `validations` alone has nothing \
                to roll out; leave `updateStrategy` out",
@@ -322,14 +332,13 @@ static ROWS: &[Row] = &[
                         self.updateStrategy.type != 'RollingUpdate' || has(self.template)";
             vec![("spec", rule.into())]
         },
-        find: |policy| {
-            let rolls = policy.spec.update_strategy.as_ref().is_some_and(|strategy| strategy.rolls());
+        find: |policy, found| {
             // Without validations another row reports the missing template.
             let has_only_validations = policy.spec.template.is_none() && !policy.spec.validations.is_empty();
-            found(rolls && has_only_validations, "spec.template")
+            found.add_if(policy.spec.rolls() && has_only_validations, "spec.template");
         },
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must be greater than `minReadySeconds` (`progressDeadlineSeconds`), or no replacement is available in time",
         cel: || {
@@ -337,16 +346,18 @@ static ROWS: &[Row] = &[
                         (has(self.minReadySeconds) ? self.minReadySeconds : 0)";
             vec![("spec.updateStrategy.rollingUpdate", rule.into())]
         },
-        find: |policy| {
-            let short = rolling_update(policy)
-                .filter(|rolling| rolling.progress_deadline_seconds <= rolling.min_ready_seconds)
-                .map(|rolling| rolling.min_ready_seconds);
-            let field = "spec.updateStrategy.rollingUpdate.progressDeadlineSeconds";
-            let detail = |least: i32| format!("`minReadySeconds` is {least}; write a number above it");
-            short.map(|least| Finding::with(field, detail(least))).into_iter().collect()
+        find: |policy, found| {
+            let Some(RollingUpdate { progress_deadline_seconds, min_ready_seconds, .. }) = rolling_update(policy)
+            else {
+                return;
+            };
+            if progress_deadline_seconds <= min_ready_seconds {
+                let field = "spec.updateStrategy.rollingUpdate.progressDeadlineSeconds";
+                found.tell(field, format!("`minReadySeconds` is {min_ready_seconds}; write a number above it"));
+            }
         },
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must have exactly one of `namespaces`, `namespaceSelector`, `workloadSelector`, `pause`, `percent` and \
                `percentOfWorkloads`",
@@ -356,25 +367,25 @@ static ROWS: &[Row] = &[
         },
         find: mixed_steps,
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must be greater than `percent` of every earlier step, because steps only add namespaces",
         cel: || vec![("spec.updateStrategy.rollingUpdate.steps", grows("percent").into())],
-        find: |policy| shrinking_steps(policy, "percent", |step| step.percent),
+        find: |policy, found| shrinking_steps(policy, found, "percent", |step| step.percent),
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must be greater than `percentOfWorkloads` of every earlier step, because steps only add workloads",
         cel: || vec![("spec.updateStrategy.rollingUpdate.steps", grows("percentOfWorkloads").into())],
-        find: |policy| shrinking_steps(policy, "percentOfWorkloads", |step| step.percent_of_workloads),
+        find: |policy, found| shrinking_steps(policy, found, "percentOfWorkloads", |step| step.percent_of_workloads),
     },
-    Row {
+    SpecRule {
         code: Code::InvalidSelector,
         must: "must have, with those of the steps before it, at most 16 KiB of JSON; select by one label that you set for it",
         cel: Vec::new,
         find: long_workload_selectors,
     },
-    Row {
+    SpecRule {
         code: Code::InvalidField,
         must: "must be from `1s` to `720h`; leave `duration` out to wait for `scpol rollout resume`",
         cel: || {
@@ -386,133 +397,126 @@ static ROWS: &[Row] = &[
             );
             vec![("spec.updateStrategy.rollingUpdate.steps[].pause", rule.into())]
         },
-        find: |policy| {
-            let is_wrong = |length: Duration| length < Duration::from_secs(1) || length > LONGEST_PAUSE;
-            let wrong = steps(policy)
-                .filter(|(_, step)| step.pause.as_ref().and_then(|pause| pause.length()).is_some_and(is_wrong));
-            wrong.map(|(path, _)| Finding::new(format!("{path}.pause.duration"))).collect()
+        find: |policy, found| {
+            for (path, step) in steps(policy) {
+                let length = step.pause.as_ref().and_then(|pause| pause.length());
+                if length.is_some_and(|length| !(Duration::from_secs(1)..=LONGEST_PAUSE).contains(&length)) {
+                    found.add(format!("{path}.pause.duration"));
+                }
+            }
         },
     },
-    Row {
+    SpecRule {
         code: Code::DuplicateName,
         must: "must differ from the names of all other containers and init containers of the template",
         cel: || vec![("spec.template", has_distinct_containers().into())],
         find: shared_container_names,
     },
-    Row {
+    SpecRule {
         code: Code::DuplicateName,
         must: "must be unique in the container",
         cel: Vec::new,
-        find: |policy| {
-            policy.containers().into_iter().flat_map(|(path, container)| duplicates_within(&path, container)).collect()
-        },
+        find: duplicates_in_containers,
     },
-    Row {
+    SpecRule {
         code: Code::DuplicateName,
         must: "must be used by one container of the template only",
         cel: Vec::new,
         find: duplicate_host_ports,
     },
-    Row {
+    SpecRule {
         code: Code::TemplateTooLarge,
         must: "must have at most 64 containers and init containers together",
         cel: || vec![("spec.template", has_few_containers().into())],
         find: too_many_together,
     },
-    Row {
+    SpecRule {
         code: Code::TemplateTooLarge,
         must: "must have at most 64 KiB of JSON; put content into a ConfigMap that the template mounts",
         cel: Vec::new,
         find: too_large,
     },
-    Row {
-        code: Code::TemplateInvalid,
-        must: "must be a list of objects",
-        cel: Vec::new,
-        find: |policy| {
-            policy.containers().into_iter().flat_map(|(path, container)| malformed_lists(&path, container)).collect()
-        },
-    },
-    Row {
+    SpecRule { code: Code::TemplateInvalid, must: "must be a list of objects", cel: Vec::new, find: malformed_lists },
+    SpecRule {
         code: Code::TemplateInvalid,
         must: "must be a key such as `example.com/name`, and none under `scpol.dev`, which are ours",
         cel: Vec::new,
         find: foreign_keys,
     },
-    Row {
+    SpecRule {
         code: Code::TemplateInvalid,
         must: "must have either `value` or `valueFrom`",
         cel: Vec::new,
-        find: |policy| {
+        find: |policy, found| {
             let has = |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null());
-            added(policy, "env", |template| &template.env, |item| has(item, "value") && has(item, "valueFrom"), "")
+            for (index, item) in policy.added(|template| &template.env) {
+                found.add_if(has(item, "value") && has(item, "valueFrom"), &format!("spec.template.env[{index}]"));
+            }
         },
     },
-    Row {
+    SpecRule {
         code: Code::TemplateInvalid,
         must: "must have either `configMapRef` or `secretRef`, with its `name`; e.g. `{configMapRef: {name: proxy}}`",
         cel: Vec::new,
-        find: |policy| added(policy, "envFrom", |template| &template.env_from, |item| source(item).is_none(), ""),
+        find: |policy, found| {
+            for (index, item) in policy.added(|template| &template.env_from) {
+                found.add_if(source(item).is_none(), &format!("spec.template.envFrom[{index}]"));
+            }
+        },
     },
-    Row {
+    SpecRule {
         code: Code::TemplateInvalid,
         must: "must be the name of a volume, of the template or of the workload",
         cel: Vec::new,
-        find: |policy| {
-            let is_nameless = |item: &RawObject| text(item, "name").is_none_or(str::is_empty);
-            added(policy, "volumeMounts", |template| &template.volume_mounts, is_nameless, ".name")
+        find: |policy, found| {
+            for (index, item) in policy.added(|template| &template.volume_mounts) {
+                let is_nameless = text(item, "name").is_none_or(str::is_empty);
+                found.add_if(is_nameless, &format!("spec.template.volumeMounts[{index}].name"));
+            }
         },
     },
-    Row {
+    SpecRule {
         code: Code::DuplicateName,
         must: "must be unique in the list",
         cel: Vec::new,
         find: repeated_in_own_containers,
     },
-    Row {
+    SpecRule {
         code: Code::InvalidExpression,
         must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
         cel: Vec::new,
         find: faulty_expressions,
     },
-    Row {
+    SpecRule {
         code: Code::InvalidInitializerName,
         must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
                `envoy.scpol.dev`",
         cel: Vec::new,
-        find: |policy| {
-            let foreign =
-                |name: &&String| !name.ends_with(".scpol.dev") && !policy.site.initializer_names.contains(*name);
-            found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
+        find: |policy, found| {
+            let is_ours = |name: &String| name.ends_with(".scpol.dev") || policy.site.initializer_names.contains(name);
+            let is_foreign = policy.spec.initializer_name.as_ref().is_some_and(|name| !is_ours(name));
+            found.add_if(is_foreign, "spec.initializerName");
         },
     },
-    Row {
+    SpecRule {
         code: Code::PodSecurity,
         must: "must keep to the Pod Security Standards",
         cel: Vec::new,
-        find: |policy| trusted(policy.site.trust.beyond_level(policy.spec)),
+        find: |policy, found| found.0 = policy.site.trust.beyond_level(policy.spec),
     },
-    Row {
+    SpecRule {
         code: Code::PowerNotGranted,
         must: "must be allowed by the operator, since it reaches beyond the pod",
         cel: Vec::new,
-        find: |policy| trusted(policy.site.trust.not_granted(policy.spec)),
+        find: |policy, found| found.0 = policy.site.trust.not_granted(policy.spec),
     },
-    Row {
+    SpecRule {
         code: Code::ImageNotAllowed,
         must: "must be an image that the operator allows (`--allowed-images`)",
         cel: Vec::new,
-        find: |policy| trusted(policy.site.trust.foreign_images(policy.spec)),
+        find: |policy, found| found.0 = policy.site.trust.foreign_images(policy.spec),
     },
 ];
-
-fn trusted(fields: Vec<(String, String)>) -> Vec<Finding> {
-    fields.into_iter().map(|(field, detail)| Finding::with(field, detail)).collect()
-}
-
-fn found(is_found: bool, field: &str) -> Vec<Finding> {
-    is_found.then(|| Finding::new(field)).into_iter().collect()
-}
 
 /// The fault of a schema as a fault of a policy.
 fn violation(fault: Fault) -> Violation {
@@ -568,8 +572,8 @@ fn steps<'a>(policy: &Subject<'a>) -> impl Iterator<Item = (String, &'a Step)> {
 }
 
 /// Steps without a field, and with several ones.
-fn mixed_steps(policy: &Subject<'_>) -> Vec<Finding> {
-    let mixed = steps(policy).filter_map(|(path, step)| {
+fn mixed_steps(policy: &Subject<'_>, found: &mut Found) {
+    for (path, step) in steps(policy) {
         let Step { namespaces, namespace_selector, workload_selector, pause, percent, percent_of_workloads } = step;
         let is_there = [
             namespaces.is_some(),
@@ -580,14 +584,12 @@ fn mixed_steps(policy: &Subject<'_>) -> Vec<Finding> {
             percent_of_workloads.is_some(),
         ];
         let given: Vec<_> = OF_A_STEP.into_iter().zip(is_there).filter(|(_, is)| *is).map(|(field, _)| field).collect();
-        let detail = match given.len() {
-            0 => "it has none; write `{pause: {}}` to wait for `scpol rollout resume`".to_owned(),
-            1 => return None,
-            _ => format!("it has {}; make each a step of its own", schema::listed(&given)),
-        };
-        Some(Finding::with(path, detail))
-    });
-    mixed.collect()
+        match given.len() {
+            0 => found.tell(path, "it has none; write `{pause: {}}` to wait for `scpol rollout resume`"),
+            1 => {}
+            _ => found.tell(path, format!("it has {}; make each a step of its own", schema::listed(&given))),
+        }
+    }
 }
 
 /// The rule in CEL that the percentages in `field` of the steps grow.
@@ -598,56 +600,38 @@ fn grows(field: &str) -> String {
 }
 
 /// Steps with a percentage in `field` that an earlier step has reached already.
-fn shrinking_steps(policy: &Subject<'_>, field: &str, percent: impl Fn(&Step) -> Option<i32>) -> Vec<Finding> {
+fn shrinking_steps(policy: &Subject<'_>, found: &mut Found, field: &str, percent: fn(&Step) -> Option<i32>) {
     let mut reached: Option<i32> = None;
-    let mut findings = Vec::new();
     for (path, step) in steps(policy) {
         let Some(percent) = percent(step) else { continue };
         match reached.filter(|&reached| percent <= reached) {
-            Some(reached) => {
-                findings.push(Finding::with(format!("{path}.{field}"), format!("an earlier step has {reached}")));
-            }
+            Some(reached) => found.tell(format!("{path}.{field}"), format!("an earlier step has {reached}")),
             None => reached = Some(percent),
         }
     }
-    findings
 }
 
 /// The first selector of workloads with which those of all steps are too long.
-fn long_workload_selectors(policy: &Subject<'_>) -> Vec<Finding> {
+fn long_workload_selectors(policy: &Subject<'_>, found: &mut Found) {
     let mut length = 0;
-    let selectors = steps(policy).filter_map(|(path, step)| Some((path, step.workload_selector.as_ref()?)));
-    let mut lengths = selectors.map(|(path, selector)| {
-        length += json!(selector).to_string().len();
-        (path, length)
-    });
-    let long = lengths.find(|(_, length)| *length > MAX_WORKLOAD_SELECTORS);
-    long.map(|(path, length)| Finding::with(format!("{path}.workloadSelector"), format!("they have {length} bytes")))
-        .into_iter()
-        .collect()
+    for (path, step) in steps(policy) {
+        length += step.workload_selector.as_ref().map_or(0, |selector| json!(selector).to_string().len());
+        if length > MAX_WORKLOAD_SELECTORS {
+            return found.tell(format!("{path}.workloadSelector"), format!("they have {length} bytes"));
+        }
+    }
 }
 
 // Templates
 
 fn is_empty(template: &Template) -> bool {
-    let lists = [
-        &template.containers,
-        &template.init_containers,
-        &template.volumes,
-        &template.image_pull_secrets,
-        &template.env,
-        &template.env_from,
-        &template.volume_mounts,
-    ];
-    let metadata =
-        template.metadata.iter().any(|metadata| !metadata.labels.is_empty() || !metadata.annotations.is_empty());
-    lists.iter().all(|list| list.is_empty()) && !metadata
+    let has_entries = |metadata: &TemplateMetadata| !metadata.labels.is_empty() || !metadata.annotations.is_empty();
+    LISTS.iter().all(|list| (list.of)(template).is_empty()) && !template.metadata.as_ref().is_some_and(has_entries)
 }
 
 /// CEL: some list or map of the spec's template has an entry, or there are validations.
 fn adds_something() -> String {
-    let lists = ["containers", "initContainers", "volumes", "imagePullSecrets", "env", "envFrom", "volumeMounts"];
-    let in_template = has_any_of("self.template", &lists);
+    let in_template = has_any_of("self.template", &LISTS.map(|list| list.name));
     let in_metadata = has_any_of("self.template.metadata", &["labels", "annotations"]);
     let has_metadata = format!("(has(self.template.metadata) && ({in_metadata}))");
     format!("(has(self.template) && ({in_template} || {has_metadata})) || ({})", has_any(&["validations"]))
@@ -685,21 +669,19 @@ fn objects<'a>(container: &'a RawObject, list: &str) -> impl Iterator<Item = (us
     items.into_iter().flatten().enumerate().filter_map(|(index, item)| Some((index, item.as_object()?)))
 }
 
-fn shared_container_names(policy: &Subject<'_>) -> Vec<Finding> {
-    let Some(template) = &policy.spec.template else { return Vec::new() };
-    let names: HashSet<_> = template.containers.iter().filter_map(|container| text(container, "name")).collect();
-    let shared = template.init_containers.iter().enumerate().filter_map(|(index, container)| {
-        let name = text(container, "name").filter(|name| names.contains(name))?;
-        Some(Finding::with(
-            format!("spec.template.initContainers[{index}].name"),
-            format!("a container is called `{name}` as well"),
-        ))
-    });
-    shared.collect()
+fn shared_container_names(policy: &Subject<'_>, found: &mut Found) {
+    let names: HashSet<_> =
+        policy.added(|template| &template.containers).filter_map(|(_, container)| text(container, "name")).collect();
+    for (index, container) in policy.added(|template| &template.init_containers) {
+        if let Some(name) = text(container, "name").filter(|name| names.contains(name)) {
+            let field = format!("spec.template.initContainers[{index}].name");
+            found.tell(field, format!("a container is called `{name}` as well"));
+        }
+    }
 }
 
 /// The duplicates in one container: ports by number and protocol, names of ports, mount paths, device paths.
-fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
+fn duplicates_in_containers(policy: &Subject<'_>, found: &mut Found) {
     type Key = fn(&RawObject) -> Option<String>;
     const UNIQUE: [(&str, &str, Key); 4] = [
         ("ports", "containerPort", |port| Some(format!("{} {}", port.get("containerPort")?, protocol(port)))),
@@ -707,17 +689,16 @@ fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
         ("volumeMounts", "mountPath", mounted_at),
         ("volumeDevices", "devicePath", |device| text(device, "devicePath").map(str::to_owned)),
     ];
-    let mut findings = Vec::new();
-    for (list, field, key) in UNIQUE {
-        let mut seen = HashSet::new();
-        for (index, item) in objects(container, list) {
-            if let Some(key) = key(item).filter(|key| !seen.insert(key.clone())) {
-                findings
-                    .push(Finding::with(format!("{path}.{list}[{index}].{field}"), format!("`{key}` is there before")));
+    for (path, container) in policy.containers() {
+        for (list, field, key) in UNIQUE {
+            let mut seen = HashSet::new();
+            for (index, item) in objects(container, list) {
+                if let Some(key) = key(item).filter(|key| !seen.insert(key.clone())) {
+                    found.tell(format!("{path}.{list}[{index}].{field}"), format!("`{key}` is there before"));
+                }
             }
         }
     }
-    findings
 }
 
 fn protocol(port: &RawObject) -> &str {
@@ -725,37 +706,19 @@ fn protocol(port: &RawObject) -> &str {
 }
 
 /// Host ports that two containers would open at the same time; init containers run before them, one by one.
-fn duplicate_host_ports(policy: &Subject<'_>) -> Vec<Finding> {
+fn duplicate_host_ports(policy: &Subject<'_>, found: &mut Found) {
     let mut used = HashSet::new();
-    let mut findings = Vec::new();
-    for (path, container) in
-        policy.containers().into_iter().filter(|(path, _)| path.starts_with("spec.template.containers"))
-    {
+    for (at, container) in policy.added(|template| &template.containers) {
         for (index, port) in objects(container, "ports") {
             let Some(number) = port.get("hostPort").and_then(Value::as_u64).filter(|&number| number > 0) else {
                 continue;
             };
-            let key = (number, protocol(port), text(port, "hostIP").unwrap_or_default());
-            if !used.insert(key) {
-                findings
-                    .push(Finding::with(format!("{path}.ports[{index}].hostPort"), format!("{number} is used before")));
+            if !used.insert((number, protocol(port), text(port, "hostIP").unwrap_or_default())) {
+                let field = format!("spec.template.containers[{at}].ports[{index}].hostPort");
+                found.tell(field, format!("{number} is used before"));
             }
         }
     }
-    findings
-}
-
-/// The items of a list of the template that `is_wrong` finds, each at `field`.
-fn added(
-    policy: &Subject<'_>,
-    list: &str,
-    items: fn(&Template) -> &Vec<RawObject>,
-    is_wrong: impl Fn(&RawObject) -> bool,
-    field: &str,
-) -> Vec<Finding> {
-    let items = policy.spec.template.iter().flat_map(items).enumerate();
-    let wrong = items.filter(|(_, item)| is_wrong(item));
-    wrong.map(|(index, _)| Finding::new(format!("spec.template.{list}[{index}]{field}"))).collect()
 }
 
 /// The reference of an item of `envFrom`, if it has exactly one.
@@ -770,19 +733,17 @@ fn source(item: &RawObject) -> Option<String> {
 }
 
 /// The duplicates that the schema cannot find: equal sources, and paths that are equal but for a slash at the end.
-fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
-    let Some(template) = &policy.spec.template else { return Vec::new() };
-    let sources = template.env_from.iter().map(source);
-    let paths = template.volume_mounts.iter().map(mounted_at);
-    let repeated = |keys: Vec<Option<String>>, list: &str, field: &str| {
-        let mut seen = HashSet::new();
-        let indexed = keys.into_iter().enumerate();
-        let twice = indexed.filter(|(_, key)| key.as_ref().is_some_and(|key| !seen.insert(key.clone())));
-        twice.map(|(index, _)| Finding::new(format!("spec.template.{list}[{index}]{field}"))).collect::<Vec<_>>()
-    };
-    let mut findings = repeated(sources.collect(), "envFrom", "");
-    findings.extend(repeated(paths.collect(), "volumeMounts", ".mountPath"));
-    findings
+fn repeated_in_own_containers(policy: &Subject<'_>, found: &mut Found) {
+    let mut seen = HashSet::new();
+    for (index, item) in policy.added(|template| &template.env_from) {
+        let is_there = source(item).is_some_and(|source| !seen.insert(source));
+        found.add_if(is_there, &format!("spec.template.envFrom[{index}]"));
+    }
+    seen.clear();
+    for (index, mount) in policy.added(|template| &template.volume_mounts) {
+        let is_there = mounted_at(mount).is_some_and(|path| !seen.insert(path));
+        found.add_if(is_there, &format!("spec.template.volumeMounts[{index}].mountPath"));
+    }
 }
 
 fn mounted_at(mount: &RawObject) -> Option<String> {
@@ -790,61 +751,55 @@ fn mounted_at(mount: &RawObject) -> Option<String> {
 }
 
 /// Keys of labels and annotations that Kubernetes rejects, and our own keys under `scpol.dev`.
-fn foreign_keys(policy: &Subject<'_>) -> Vec<Finding> {
-    let metadata = policy.spec.template.iter().filter_map(|template| template.metadata.as_ref());
-    let keys = metadata.flat_map(|metadata| {
-        let labels = metadata.labels.keys().map(|key| ("labels", key));
-        labels.chain(metadata.annotations.keys().map(|key| ("annotations", key)))
-    });
+fn foreign_keys(policy: &Subject<'_>, found: &mut Found) {
     let is_ours = |key: &str| {
         key.split_once('/').is_some_and(|(domain, _)| domain == "scpol.dev" || domain.ends_with(".scpol.dev"))
     };
-    let faulty = keys.filter(|(_, key)| !format::is_key(key) || is_ours(key));
-    faulty.map(|(map, key)| Finding::new(format!("spec.template.metadata.{map}.{key}"))).collect()
+    for metadata in policy.spec.template.iter().filter_map(|template| template.metadata.as_ref()) {
+        for (map, entries) in [("labels", &metadata.labels), ("annotations", &metadata.annotations)] {
+            for key in entries.keys().filter(|key| !format::is_key(key) || is_ours(key)) {
+                found.add(format!("spec.template.metadata.{map}.{key}"));
+            }
+        }
+    }
 }
 
-fn malformed_lists(path: &str, container: &RawObject) -> Vec<Finding> {
-    const LISTS: [&str; 5] = ["env", "envFrom", "ports", "volumeDevices", "volumeMounts"];
+fn malformed_lists(policy: &Subject<'_>, found: &mut Found) {
     let is_well_formed = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
-    let malformed = LISTS
-        .into_iter()
-        .filter(|list| container.get(*list).is_some_and(|value| !value.is_null() && !is_well_formed(value)));
-    malformed.map(|list| Finding::new(format!("{path}.{list}"))).collect()
+    for (path, container) in policy.containers() {
+        for list in ["env", "envFrom", "ports", "volumeDevices", "volumeMounts"] {
+            let is_wrong = container.get(list).is_some_and(|value| !value.is_null() && !is_well_formed(value));
+            found.add_if(is_wrong, &format!("{path}.{list}"));
+        }
+    }
 }
 
 /// A single list that is too long is skipped here, because the schema reports it.
-fn too_many_together(policy: &Subject<'_>) -> Vec<Finding> {
-    let lengths =
-        policy.spec.template.iter().map(|template| (template.containers.len(), template.init_containers.len()));
-    lengths
-        .filter(|&(containers, init)| containers.max(init) <= MAX_CONTAINERS && containers + init > MAX_CONTAINERS)
-        .map(|(containers, init)| Finding::with("spec.template", format!("it has {}", containers + init)))
-        .collect()
+fn too_many_together(policy: &Subject<'_>, found: &mut Found) {
+    let Some(Template { containers, init_containers, .. }) = &policy.spec.template else { return };
+    let together = containers.len() + init_containers.len();
+    if containers.len().max(init_containers.len()) <= MAX_CONTAINERS && together > MAX_CONTAINERS {
+        found.tell("spec.template", format!("it has {together}"));
+    }
 }
 
-fn too_large(policy: &Subject<'_>) -> Vec<Finding> {
-    let size = policy
-        .spec
-        .template
-        .as_ref()
-        .and_then(|template| serde_json::to_vec(template).ok())
-        .map_or(0, |json| json.len());
-    let is_large = size > MAX_TEMPLATE;
-    is_large.then(|| Finding::with("spec.template", format!("it has {size} bytes"))).into_iter().collect()
+fn too_large(policy: &Subject<'_>, found: &mut Found) {
+    let json = policy.spec.template.as_ref().map_or(Ok(Vec::new()), serde_json::to_vec);
+    let size = json.map_or(0, |json| json.len());
+    if size > MAX_TEMPLATE {
+        found.tell("spec.template", format!("it has {size} bytes"));
+    }
 }
 
 // Selectors
 
-fn empty_selectors(policy: &Subject<'_>) -> Vec<Finding> {
-    let of_labels = label_selectors(policy).into_iter().filter_map(|(field, selector)| {
-        (selector.match_labels.is_empty() && selector.match_expressions.is_empty()).then_some(field)
-    });
-    let of_annotations = policy
-        .spec
-        .annotation_selector
-        .iter()
-        .filter(|selector| selector.match_annotations.is_empty() && selector.match_expressions.is_empty());
-    of_labels.chain(of_annotations.map(|_| "spec.annotationSelector".to_owned())).map(Finding::new).collect()
+fn empty_selectors(policy: &Subject<'_>, found: &mut Found) {
+    for (field, LabelSelector { match_labels, match_expressions }) in label_selectors(policy) {
+        found.add_if(match_labels.is_empty() && match_expressions.is_empty(), &field);
+    }
+    if let Some(AnnotationSelector { match_annotations, match_expressions }) = &policy.spec.annotation_selector {
+        found.add_if(match_annotations.is_empty() && match_expressions.is_empty(), "spec.annotationSelector");
+    }
 }
 
 /// Every selector by labels, with its path.
@@ -878,42 +833,37 @@ fn has_wrong_values(requirement: &Requirement) -> bool {
 
 // Expressions
 
-fn faulty_expressions(policy: &Subject<'_>) -> Vec<Finding> {
-    let conditions = policy.spec.match_conditions.iter().enumerate();
-    let conditions = conditions
-        .map(|(index, condition)| (format!("matchConditions[{index}].expression"), &condition.expression, Gives::Bool));
-    let validations = policy.spec.validations.iter().enumerate().flat_map(|(index, validation)| {
-        let of = |field: &str| format!("validations[{index}].{field}");
-        let message = validation.message_expression.as_ref();
-        [(of("expression"), &validation.expression, Gives::Bool)]
-            .into_iter()
-            .chain(message.map(|message| (of("messageExpression"), message, Gives::String)))
-            .collect::<Vec<_>>()
-    });
-    let faulty = conditions.chain(validations).filter_map(|(field, source, gives)| {
-        let fault = Expression::compile(source, gives, Dialect::NEWEST).err()?;
-        Some(Finding::with(format!("spec.{field}"), fault.to_string()))
-    });
-    faulty.collect()
+fn faulty_expressions(policy: &Subject<'_>, found: &mut Found) {
+    let mut check = |field: String, source: &str, gives| {
+        if let Err(fault) = Expression::compile(source, gives, Dialect::NEWEST) {
+            found.tell(field, fault.to_string());
+        }
+    };
+    for (index, condition) in policy.spec.match_conditions.iter().enumerate() {
+        check(format!("spec.matchConditions[{index}].expression"), &condition.expression, Gives::Bool);
+    }
+    for (index, validation) in policy.spec.validations.iter().enumerate() {
+        check(format!("spec.validations[{index}].expression"), &validation.expression, Gives::Bool);
+        if let Some(message) = &validation.message_expression {
+            check(format!("spec.validations[{index}].messageExpression"), message, Gives::String);
+        }
+    }
 }
 
 // Targets
 
-/// The targets whose class `explain` blames.
-fn blamed_targets(spec: &SidecarPolicySpec, explain: impl Fn(targets::Class) -> Option<String>) -> Vec<Finding> {
-    let blamed = spec.targets.iter().enumerate().filter_map(|(index, target)| {
-        let detail = explain(targets::classify(target))?;
-        Some(Finding { field: format!("spec.targets[{index}].resource"), detail })
-    });
-    blamed.collect()
+/// Adds the targets whose class `explain` blames.
+fn blame_targets(policy: &Subject<'_>, found: &mut Found, explain: impl Fn(targets::Class) -> Option<String>) {
+    for (index, target) in policy.spec.targets.iter().enumerate() {
+        if let Some(detail) = explain(targets::classify(target)) {
+            found.tell(format!("spec.targets[{index}].resource"), detail);
+        }
+    }
 }
 
-/// The field `operations` of the targets that `is_wrong` finds.
-fn operations(policy: &Subject<'_>, is_wrong: impl Fn(&Target) -> bool) -> Vec<Finding> {
-    let wrong = policy.spec.targets.iter().enumerate().filter(|(_, target)| is_wrong(target));
-    wrong.map(|(index, _)| Finding::new(format!("spec.targets[{index}].operations"))).collect()
-}
-
-fn template_path(index: usize) -> String {
-    format!("spec.targets[{index}].templatePath")
+/// Adds the field `operations` of the targets that are wrong.
+fn operations(policy: &Subject<'_>, found: &mut Found, is_wrong: impl Fn(&Target) -> bool) {
+    for (index, target) in policy.spec.targets.iter().enumerate() {
+        found.add_if(is_wrong(target), &format!("spec.targets[{index}].operations"));
+    }
 }

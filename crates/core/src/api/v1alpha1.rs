@@ -527,6 +527,38 @@ pub struct Template {
     pub include_init_containers: bool,
 }
 
+/// A list of raw objects in a template.
+pub struct TemplateList {
+    /// The field of the template.
+    pub name: &'static str,
+    /// The definition of Kubernetes that has the same field.
+    pub(super) definition: &'static str,
+    /// Its items.
+    pub of: fn(&Template) -> &Vec<RawObject>,
+    /// The same, to change them.
+    pub of_mut: fn(&mut Template) -> &mut Vec<RawObject>,
+}
+
+/// Every list of raw objects in a template.
+pub const LISTS: [TemplateList; 7] = [
+    list("containers", "PodSpec", |it| &it.containers, |it| &mut it.containers),
+    list("initContainers", "PodSpec", |it| &it.init_containers, |it| &mut it.init_containers),
+    list("volumes", "PodSpec", |it| &it.volumes, |it| &mut it.volumes),
+    list("imagePullSecrets", "PodSpec", |it| &it.image_pull_secrets, |it| &mut it.image_pull_secrets),
+    list("env", "Container", |it| &it.env, |it| &mut it.env),
+    list("envFrom", "Container", |it| &it.env_from, |it| &mut it.env_from),
+    list("volumeMounts", "Container", |it| &it.volume_mounts, |it| &mut it.volume_mounts),
+];
+
+const fn list(
+    name: &'static str,
+    definition: &'static str,
+    of: fn(&Template) -> &Vec<RawObject>,
+    of_mut: fn(&mut Template) -> &mut Vec<RawObject>,
+) -> TemplateList {
+    TemplateList { name, definition, of, of_mut }
+}
+
 impl Template {
     /// Its containers and init containers, each with its path in the policy.
     pub fn all_containers(&self) -> impl Iterator<Item = (String, &RawObject)> {
@@ -559,30 +591,25 @@ pub struct TemplateMetadata {
 
 /// Where added items stand.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Position {
     /// Where `template.containers` stand: `After` (default) or `Before` the workload's own.
-    #[serde(default)]
     pub containers: Place,
 
     /// Where `template.initContainers` stand, and so when they run: `After` (default) or `Before` the workload's own.
-    #[serde(default)]
     pub init_containers: Place,
 
     /// Where `template.env` stands among the variables of the workload's own containers. A variable may refer by `$(NAME)` only
     /// to those that stand before it. `Auto` (default): before the workload's own, so that these may refer to the added ones;
     /// but after them what refers to a variable that the template does not have. `Before` or `After` all of them.
-    #[serde(default)]
     pub env: EnvPlace,
 
     /// Where `template.envFrom` stands: `Before` (default) or `After` the workload's own sources. Of two sources that have one
     /// key the later wins; by default the workload keeps its own.
-    #[serde(default = "before")]
     pub env_from: Place,
 
     /// Where `template.volumeMounts` stands: `After` (default) or `Before` the workload's own. Container runtimes mount by
     /// path, whatever the order.
-    #[serde(default)]
     pub volume_mounts: Place,
 }
 
@@ -592,14 +619,10 @@ impl Default for Position {
             containers: Place::default(),
             init_containers: Place::default(),
             env: EnvPlace::default(),
-            env_from: before(),
+            env_from: Place::Before,
             volume_mounts: Place::default(),
         }
     }
-}
-
-fn before() -> Place {
-    Place::Before
 }
 
 /// Where added variables stand.
@@ -706,25 +729,24 @@ pub enum EngineChoice {
 
 /// What happens to workloads that exist already.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct UpdateStrategy {
     /// `OnDelete` (default): a workload keeps what it has until it is created again. `RollingUpdate`: the operator
     /// brings the matched workloads up to date, as `rollingUpdate` says. A policy without `template` cannot have
     /// `RollingUpdate`. Opted out are namespaces, pods and workloads with the annotation `scpol.dev/rollout: "false"`.
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub type_: UpdateStrategyType,
 
     /// The pace and the steps of a rollout. Without `type: RollingUpdate` it is refused.
     ///
     /// Default: absent, every field at its default. Example: `{maxUnavailable: 2, minReadySeconds: 30}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
 
     /// True: the rollout stays where it is. No further workload is touched, and no further namespace gets the update
     /// revision. `scpol rollout pause` sets it, `scpol rollout resume` clears it.
     ///
     /// Default: false.
-    #[serde(default)]
     pub paused: bool,
 }
 
@@ -747,19 +769,17 @@ pub enum UpdateStrategyType {
 
 /// The pace and the steps of a rollout.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
     /// How pods are brought up to date. `InPlaceOrRecreate` (default): in place where a running pod may change that way
     /// (images, labels, annotations, and from Kubernetes 1.33 on cpu and memory), else by eviction. `Recreate`: always
     /// by eviction.
-    #[serde(default)]
     pub pod_update: PodUpdate,
 
     /// How many of the matched workloads may be unavailable at once: a number, or a percentage, rounded down, but at
     /// least 1. Workloads that are unavailable for another reason count, too.
     ///
     /// Default: 1. From 1 to 1000000, or from `1%` to `100%`. Example: `25%`.
-    #[serde(default)]
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable: MaxUnavailable,
 
@@ -767,14 +787,13 @@ pub struct RollingUpdate {
     /// of the namespace, rounded down, but at least 1. `maxUnavailable` limits all namespaces together.
     ///
     /// Default: absent, only `maxUnavailable` counts. From 1 to 1000000, or from `1%` to `100%`. Example: `1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable_per_namespace: Option<MaxUnavailable>,
 
     /// How long a replacement must be Ready before it counts as available, in seconds.
     ///
     /// Default: 0. From 0 to 3600. Example: `30`.
-    #[serde(default)]
     #[schemars(range(min = 0, max = 3600))]
     pub min_ready_seconds: i32,
 
@@ -782,20 +801,18 @@ pub struct RollingUpdate {
     /// `onFailure` decides. It must be greater than `minReadySeconds`.
     ///
     /// Default: 600. From 1 to 86400. Example: `900`.
-    #[serde(default = "progress_deadline_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub progress_deadline_seconds: i32,
 
     /// What happens when a replacement is not available in time, or when its sidecar does not start. `Halt` (default):
     /// no further workload is touched. `Undo`: the rollout goes back to the last revision that was complete.
-    #[serde(default)]
     pub on_failure: OnFailure,
 
     /// The number of failed workloads at which the rollout has failed, and `onFailure` decides. Before that, only the
     /// namespaces of failed workloads wait: no further workload there is touched until `scpol rollout resume`.
     ///
     /// Default: 1. From 1 to 100. Example: `3`.
-    #[serde(default = "failure_threshold", skip_serializing_if = "is_one")]
+    #[serde(skip_serializing_if = "is_one")]
     #[schemars(range(min = 1, max = 100))]
     pub failure_threshold: i32,
 
@@ -806,7 +823,7 @@ pub struct RollingUpdate {
     ///
     /// Default: none, which means all workloads at once. Example: `[{namespaces: ["canary-*"]}, {pause: {duration:
     /// 30m}}, {percent: 25}]`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub steps: Vec<Step>,
 }
@@ -818,9 +835,9 @@ impl Default for RollingUpdate {
             max_unavailable: MaxUnavailable::default(),
             max_unavailable_per_namespace: None,
             min_ready_seconds: 0,
-            progress_deadline_seconds: progress_deadline_seconds(),
+            progress_deadline_seconds: 600,
             on_failure: OnFailure::default(),
-            failure_threshold: failure_threshold(),
+            failure_threshold: 1,
             steps: Vec::new(),
         }
     }
@@ -846,14 +863,6 @@ impl RollingUpdate {
 /// `number` of seconds; none for a negative number, which the schema rejects.
 fn seconds(number: i32) -> Duration {
     Duration::from_secs(u64::try_from(number).unwrap_or_default())
-}
-
-fn progress_deadline_seconds() -> i32 {
-    600
-}
-
-fn failure_threshold() -> i32 {
-    1
 }
 
 fn is_one(number: &i32) -> bool {
@@ -1010,89 +1019,82 @@ impl Pause {
 /// What the operator has to say about a policy. Written by the operator only: for counts and the words of
 /// messages at most every 10 s, for all else at once.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct SidecarPolicyStatus {
     /// `Ready` (the summary), `Accepted` (the spec is valid), `Programmed` (in force here); and, only when true,
     /// `Conflicted`, `Degraded`, `Reconciling`, `Stalled`. With `updateStrategy.type: RollingUpdate` also `Progressing`:
     /// the state of the rollout. The reason is the name of a code; the message starts with its number.
-    #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
     /// The `metadata.generation` that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
     /// A hash of the spec that this status is about, as the operator parsed it: 16 hex digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_spec_hash: Option<String>,
 
     /// The engine that delivers the template; absent while the policy is not in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
 
     /// The initializer name under which the policy is registered, on the Initializer engine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub initializer_name: Option<String>,
 
     /// The hash of the template as it is now, which stands in the marker annotation `injected.scpol.dev/<policy>` of
     /// workloads that carry it: 16 hex digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub template_hash: Option<String>,
 
     /// How many stored workloads the policy matches: `injected`, `outdated` and `missed` together.
-    #[serde(default)]
     pub matched: i64,
 
     /// How many of the matched carry the template as it is now.
-    #[serde(default)]
     pub injected: i64,
 
     /// How many of the matched carry an earlier template: they were created before the policy was edited.
-    #[serde(default)]
     pub outdated: i64,
 
     /// How many of the matched carry no template of this policy: they were created before the policy, or could not be
     /// injected.
-    #[serde(default)]
     pub missed: i64,
 
     /// How many of the missed could not be injected.
-    #[serde(default)]
     pub failed: i64,
 
     /// How many objects wait for this policy's initializer at the moment. They are not among the matched.
-    #[serde(default)]
     pub pending: i64,
 
     /// The hash of the last revision whose rollout was complete: 16 hex digits. Absent without
     /// `updateStrategy.type: RollingUpdate`, as are `updateRevision`, `updated`, `ready` and `halted`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
 
     /// The hash of the revision that the spec asks for now: 16 hex digits. A rollout is complete when it is equal to
     /// `currentRevision`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
 
     /// How many of the matched workloads have the update revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<i64>,
 
     /// How many of the matched workloads are available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<i64>,
 
     /// True if the rollout is halted: no further workload is touched before an edit or `scpol rollout undo`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub halted: bool,
 
     /// The time of the latest `scpol rollout restart` that the rollout follows, in RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub restarted_at: Option<String>,
 
     /// The latest workloads that could not be injected, at most 5.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
 

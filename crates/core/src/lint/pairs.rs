@@ -3,7 +3,7 @@
 use super::template::{Named, named_ports};
 use super::{Context, Finding, Note, Subject, selection};
 use crate::api::code::Code;
-use crate::api::v1alpha1::{self, RawObject, TemplateMetadata};
+use crate::api::v1alpha1::{self, LISTS, TemplateMetadata};
 use crate::inject::{self, Template};
 use crate::policy::Policy;
 use crate::workload::Kind;
@@ -120,17 +120,6 @@ fn collisions(one: &Arc<Policy>, two: &Arc<Policy>, place: &str) -> Vec<Note> {
 
 /// The template of `policy` in pieces of one item each, with the item's field.
 pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
-    /// The lists of a template, by name.
-    type List = (&'static str, fn(&mut v1alpha1::Template) -> &mut Vec<RawObject>);
-    const LISTS: [List; 7] = [
-        ("containers", |template| &mut template.containers),
-        ("initContainers", |template| &mut template.init_containers),
-        ("volumes", |template| &mut template.volumes),
-        ("imagePullSecrets", |template| &mut template.image_pull_secrets),
-        ("env", |template| &mut template.env),
-        ("envFrom", |template| &mut template.env_from),
-        ("volumeMounts", |template| &mut template.volume_mounts),
-    ];
     let whole = policy.as_written();
     let piece = |spec: &v1alpha1::Template| Template::new(&whole.policy, spec, whole.position);
     let bare = v1alpha1::Template {
@@ -139,25 +128,25 @@ pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
         ..v1alpha1::Template::default()
     };
     let mut pieces = Vec::new();
-    for (name, list) in LISTS {
-        for (index, item) in list(&mut whole.spec.clone()).iter().enumerate() {
+    for list in &LISTS {
+        for (index, item) in (list.of)(&whole.spec).iter().enumerate() {
             let mut spec = bare.clone();
-            list(&mut spec).push(item.clone());
-            pieces.push((format!("spec.template.{name}[{index}]"), piece(&spec)));
+            (list.of_mut)(&mut spec).push(item.clone());
+            pieces.push((format!("spec.template.{}[{index}]", list.name), piece(&spec)));
         }
     }
+    let mut entry = |field: String, metadata: TemplateMetadata| {
+        let spec = v1alpha1::Template { metadata: Some(metadata), ..bare.clone() };
+        pieces.push((format!("spec.template.metadata.{field}"), piece(&spec)));
+    };
     if let Some(TemplateMetadata { labels, annotations }) = &whole.spec.metadata {
         for (key, value) in labels {
-            let metadata =
-                TemplateMetadata { labels: [(key.clone(), value.clone())].into(), ..TemplateMetadata::default() };
-            let spec = v1alpha1::Template { metadata: Some(metadata), ..bare.clone() };
-            pieces.push((format!("spec.template.metadata.labels.{key}"), piece(&spec)));
+            let labels = [(key.clone(), value.clone())].into();
+            entry(format!("labels.{key}"), TemplateMetadata { labels, ..TemplateMetadata::default() });
         }
         for (key, value) in annotations {
             let annotations = [(key.clone(), value.clone())].into();
-            let metadata = TemplateMetadata { annotations, ..TemplateMetadata::default() };
-            let spec = v1alpha1::Template { metadata: Some(metadata), ..bare.clone() };
-            pieces.push((format!("spec.template.metadata.annotations.{key}"), piece(&spec)));
+            entry(format!("annotations.{key}"), TemplateMetadata { annotations, ..TemplateMetadata::default() });
         }
     }
     pieces

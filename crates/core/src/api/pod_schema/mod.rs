@@ -11,7 +11,7 @@ mod table;
 use super::code::Code;
 use super::rules::Violation;
 use super::schema::{kind_of, listed, quoted, similar};
-use super::v1alpha1::Template;
+use super::v1alpha1::{LISTS, Template, TemplateList};
 use admission_cel::quantity;
 use serde_json::{Map, Value, json};
 use table::{Field, NEWEST, OLDEST, Type};
@@ -60,25 +60,13 @@ impl FaultKind {
     }
 }
 
-/// The lists of a policy's template to check, with the type of their items.
-const IN_TEMPLATE: [(&str, &str); 7] = [
-    ("containers", "PodSpec"),
-    ("initContainers", "PodSpec"),
-    ("volumes", "PodSpec"),
-    ("imagePullSecrets", "PodSpec"),
-    ("env", "Container"),
-    ("envFrom", "Container"),
-    ("volumeMounts", "Container"),
-];
-
 /// Every fault in the untyped `spec.template` for a server of 1.`minor`; by default, the newest known one.
 pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
     let mut walk = Walk::new(minor);
-    for (list, definition) in IN_TEMPLATE {
-        let field = table::fields(definition).iter().find(|field| field.name == list);
+    for list in &LISTS {
         // Only lists, because the policy's own schema reports other types.
-        if let (Some(field), Some(items @ Value::Array(_))) = (field, template.get(list)) {
-            walk.value(&field.of, items, &format!("spec.template.{list}"));
+        if let (Some(field), Some(items @ Value::Array(_))) = (field_of(list), template.get(list.name)) {
+            walk.value(&field.of, items, &format!("spec.template.{}", list.name));
         }
     }
     if let Some(template) = template.as_object() {
@@ -94,13 +82,23 @@ pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
 pub fn unknown_fields(template: &Template, minor: Option<u32>) -> Vec<String> {
     let mut unknown = Vec::new();
     let Some(minor) = minor.filter(|minor| *minor <= NEWEST).map(|minor| minor.max(OLDEST)) else { return unknown };
-    let template = json!(template);
-    for (list, definition) in IN_TEMPLATE {
-        if let Some(field) = table::fields(definition).iter().find(|field| field.name == list) {
-            add_unknown(&field.of, &template[list], &format!("spec.template.{list}"), minor, &mut unknown);
+    for list in &LISTS {
+        if let Some(field) = field_of(list) {
+            add_unknown(
+                &field.of,
+                &json!((list.of)(template)),
+                &format!("spec.template.{}", list.name),
+                minor,
+                &mut unknown,
+            );
         }
     }
     unknown
+}
+
+/// The field of a pod, or of a container, that has the items of `list`.
+fn field_of(list: &TemplateList) -> Option<&'static Field> {
+    table::fields(list.definition).iter().find(|field| field.name == list.name)
 }
 
 fn add_unknown(of: &Type, value: &Value, path: &str, minor: u32, unknown: &mut Vec<String>) {
