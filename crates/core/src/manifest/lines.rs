@@ -190,14 +190,6 @@ impl<'de> Visitor<'de> for Shape {
         Ok(Node::Scalar)
     }
 
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, reader: D) -> Result<Node, D::Error> {
-        reader.deserialize_any(self)
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element::<Spanned<Node>>()? {

@@ -291,14 +291,6 @@ impl<'de> Visitor<'de> for Reader<'_> {
         self.take(0).map(|()| Value::Null)
     }
 
-    fn visit_none<E: serde::de::Error>(self) -> Result<Value, E> {
-        self.visit_unit()
-    }
-
-    fn visit_some<D: serde::Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        self.deserialize(reader)
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         self.take(0)?;
         let mut list = Vec::new();
