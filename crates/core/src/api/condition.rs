@@ -22,11 +22,11 @@ pub enum ConditionType {
     Ready,
     /// The spec is valid.
     Accepted,
-    /// The policy is in effect on this server.
+    /// The policy is in force on this server.
     Programmed,
     /// Some workloads are not injected, because of a conflict over a name of the template.
     Conflicted,
-    /// The policy is in effect, with a restriction that an administrator should know.
+    /// The policy is in force, with a restriction that an administrator should know.
     Degraded,
     /// The state of the rollout. Only for a policy that brings existing workloads up to date.
     Progressing,
@@ -125,7 +125,7 @@ pub enum Readiness {
         /// The fields, and what to write instead.
         message: String,
     },
-    /// The spec is valid, but cannot take effect on this server in its current configuration.
+    /// The spec is valid, but cannot come into force on this server in its current configuration.
     Impossible {
         /// The reason.
         code: Code,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A flag of the tutorials' initializer, with the default from its source.
-struct Known {
+struct InitializerFlag {
     name: &'static str,
     default: &'static str,
     /// Whether it takes no value.
@@ -21,12 +21,12 @@ const NAMESPACE: &str = "namespace";
 const ANNOTATION: &str = "annotation";
 const REQUIRE: &str = "require-annotation";
 
-const FLAGS: [Known; 5] = [
-    Known { name: INITIALIZER, default: "envoy.initializer.kubernetes.io", is_switch: false },
-    Known { name: CONFIG_MAP, default: "envoy-initializer", is_switch: false },
-    Known { name: NAMESPACE, default: "default", is_switch: false },
-    Known { name: ANNOTATION, default: "initializer.kubernetes.io/envoy", is_switch: false },
-    Known { name: REQUIRE, default: "false", is_switch: true },
+const FLAGS: [InitializerFlag; 5] = [
+    InitializerFlag { name: INITIALIZER, default: "envoy.initializer.kubernetes.io", is_switch: false },
+    InitializerFlag { name: CONFIG_MAP, default: "envoy-initializer", is_switch: false },
+    InitializerFlag { name: NAMESPACE, default: "default", is_switch: false },
+    InitializerFlag { name: ANNOTATION, default: "initializer.kubernetes.io/envoy", is_switch: false },
+    InitializerFlag { name: REQUIRE, default: "false", is_switch: true },
 ];
 /// Flags without effect on the injected content: of a shell, of logs and of connections.
 const WITHOUT_EFFECT: [&str; 9] =

@@ -13,12 +13,13 @@ pub(super) fn convert(inputs: &Inputs<'_>, work: &mut Work<'_>) {
     let processes = processes(inputs, work);
     let contents = contents(inputs, work);
     let names = registered(inputs, work);
-    let parts = Parts { processes: &processes, config_maps: &inputs.config_maps, contents: &contents, names: &names };
+    let inventory =
+        Inventory { processes: &processes, config_maps: &inputs.config_maps, contents: &contents, names: &names };
     let mut used = Used::default();
     for name in &names {
-        parts.convert(name, &mut used, work);
+        inventory.convert(name, &mut used, work);
     }
-    parts.tell_what_is_left(&used, work);
+    inventory.tell_what_is_left(&used, work);
 }
 
 /// An initializer that is registered, in one entry or several.
@@ -38,18 +39,19 @@ struct Content<'a> {
     spot: Spot,
 }
 
-struct Parts<'a> {
+/// What the manifests have for initializers.
+struct Inventory<'a> {
     processes: &'a [Process],
     config_maps: &'a [Source<'a>],
     contents: &'a [Content<'a>],
     names: &'a [Registered<'a>],
 }
 
-/// The indexes of the parts that a policy uses.
+/// What policies use of it.
 #[derive(Default)]
-struct Used {
-    processes: Vec<usize>,
-    contents: Vec<usize>,
+struct Used<'a> {
+    processes: Vec<&'a Process>,
+    contents: Vec<&'a Content<'a>>,
 }
 
 fn processes(inputs: &Inputs<'_>, work: &mut Work<'_>) -> Vec<Process> {
@@ -221,15 +223,13 @@ fn document(
     Ok(manifest.value.as_object().map(|value| (value.clone(), spot)))
 }
 
-impl Parts<'_> {
+impl<'a> Inventory<'a> {
     /// Makes a policy for the initializer `of`.
-    fn convert(&self, of: &Registered<'_>, used: &mut Used, work: &mut Work<'_>) {
+    fn convert(&self, of: &Registered<'_>, used: &mut Used<'a>, work: &mut Work<'_>) {
         let known = used.processes.len();
         let process = self.process(of, used, work);
-        let process = process.map(|index| &self.processes[index]);
-        let processes = used.processes[known..].iter().map(|index| self.processes[*index].handle.clone()).collect();
+        let processes = used.processes[known..].iter().map(|process| process.handle.clone()).collect();
         let Some(content) = self.content(of, process, used, work) else { return };
-        let content = &self.contents[content];
         if of.ways.is_empty() {
             let message = format!("no rule of `{}` is left: no policy is made of it", of.name);
             return work.tell(Weight::Lost, of.place.clone(), message);
@@ -256,18 +256,17 @@ impl Parts<'_> {
     }
 
     /// The process that handles the name.
-    fn process(&self, of: &Registered<'_>, used: &mut Used, work: &mut Work<'_>) -> Option<usize> {
-        let answers = |index: &usize| self.processes[*index].initializer == of.name;
-        let exact: Vec<usize> = (0..self.processes.len()).filter(answers).collect();
+    fn process(&self, of: &Registered<'_>, used: &mut Used<'a>, work: &mut Work<'_>) -> Option<&'a Process> {
+        let exact: Vec<_> = self.processes.iter().filter(|process| process.initializer == of.name).collect();
         if !exact.is_empty() {
             used.processes.extend(&exact);
-            return Some(self.one_of(&exact, of, work));
+            return Some(one_of(&exact, of, work));
         }
-        let is_free = |process: &Process| self.names.iter().all(|known| known.name != process.initializer);
-        let free: Vec<usize> = (0..self.processes.len()).filter(|index| is_free(&self.processes[*index])).collect();
-        let near = nearest(&of.name, free.iter().map(|index| self.processes[*index].initializer.as_str()));
-        let only = (free.len() == 1 && self.names.len() == 1).then_some(0);
-        let Some(index) = near.or(only).and_then(|index| free.get(index).copied()) else {
+        let is_free = |process: &&Process| self.names.iter().all(|known| known.name != process.initializer);
+        let free: Vec<_> = self.processes.iter().filter(is_free).collect();
+        let near = nearest(&of.name, free.iter().copied(), |process| &process.initializer);
+        let only = free.first().copied().filter(|_| free.len() == 1 && self.names.len() == 1);
+        let Some(process) = near.or(only) else {
             if self.processes.is_empty() && !self.contents.is_empty() {
                 let message = format!(
                     "the Deployment or Pod that answers to `{}` is not here: taken as one that injects everything that the rules match; give \
@@ -278,71 +277,28 @@ impl Parts<'_> {
             }
             return None;
         };
-        let process = &self.processes[index];
         let (place, default) = process.named_at();
         let message = format!(
             "nobody answers to `{}`, so that creates hung: {} ({place}) answers to `{}`{default}; taken as one, under the name that is registered",
             of.name, process.title, process.initializer
         );
         work.tell(Weight::Guessed, of.place.clone(), message);
-        used.processes.push(index);
-        Some(index)
-    }
-
-    /// The process to convert among `all` that handle the name: the first one that requires an annotation, because it
-    /// injects less.
-    fn one_of(&self, all: &[usize], of: &Registered<'_>, work: &mut Work<'_>) -> usize {
-        let does = |index: &usize| {
-            let Process { annotation, config_map, namespace, .. } = &self.processes[*index];
-            (annotation, config_map, namespace)
-        };
-        let first = all[0];
-        if all.iter().all(|index| does(index) == does(&first)) {
-            return first;
-        }
-        let wants = all.iter().copied().find(|index| self.processes[*index].annotation.is_some());
-        let taken = wants.unwrap_or(first);
-        let told = |index: usize| format!("{} ({})", self.processes[index].title, self.processes[index].place);
-        let titles: Vec<_> = all.iter().map(|index| told(*index)).collect();
-        let why = if wants.is_some() { ", since it wants an annotation and so injects less" } else { ", the first" };
-        let message = format!(
-            "{} of the manifests answer to `{}`: {}; a cluster has one of them; taken as the one at {}{why}. Give only the one that ran",
-            all.len(),
-            of.name,
-            titles.join(", "),
-            self.processes[taken].place
-        );
-        work.tell(Weight::Guessed, self.processes[taken].place.clone(), message);
-        taken
-    }
-
-    /// The ConfigMap to convert among `all` with one name and namespace: the last one, as after `kubectl apply`.
-    fn last_of(&self, all: &[usize], work: &mut Work<'_>) -> Option<usize> {
-        let (last, others) = all.split_last()?;
-        let content = &self.contents[*last];
-        if others.iter().any(|other| self.contents[*other].template != content.template) {
-            let message = format!(
-                "{} of the manifests are {} in namespace `{}`: taken is the last, as `kubectl apply` would leave it. Give only the one that was used",
-                all.len(),
-                content.source.title(),
-                content.source.namespace
-            );
-            work.tell(Weight::Guessed, content.source.spot.place(""), message);
-        }
-        Some(*last)
+        used.processes.push(process);
+        Some(process)
     }
 
     fn content(
         &self,
         of: &Registered<'_>,
         process: Option<&Process>,
-        used: &mut Used,
+        used: &mut Used<'a>,
         work: &mut Work<'_>,
-    ) -> Option<usize> {
+    ) -> Option<&'a Content<'a>> {
+        let only = self.contents.first().filter(|_| self.contents.len() == 1);
         let Some(process) = process else {
-            if self.contents.len() == 1 && self.processes.is_empty() {
-                used.contents.push(0);
-                return Some(0);
+            if let Some(only) = only.filter(|_| self.processes.is_empty()) {
+                used.contents.push(only);
+                return Some(only);
             }
             let content =
                 if self.contents.is_empty() { format!(", and its ConfigMap with `data.{KEY}`") } else { String::new() };
@@ -352,21 +308,20 @@ impl Parts<'_> {
             return None;
         };
         let (place, default) = process.config_map_at();
-        let named = |content: &Content<'_>| content.source.name() == process.config_map;
-        let is_it = |content: &Content<'_>| named(content) && content.source.namespace == process.namespace;
-        let exact: Vec<usize> = (0..self.contents.len()).filter(|index| is_it(&self.contents[*index])).collect();
-        if let Some(last) = self.last_of(&exact, work) {
+        let is_named = |content: &&Content<'_>| content.source.name() == process.config_map;
+        let is_it = |content: &&Content<'_>| is_named(content) && content.source.namespace == process.namespace;
+        let exact: Vec<_> = self.contents.iter().filter(is_it).collect();
+        if let Some(last) = last_of(&exact, work) {
             used.contents.extend(exact);
             return Some(last);
         }
-        let other = self.contents.iter().position(named);
-        let names = || self.contents.iter().map(|content| content.source.name());
+        let other = self.contents.iter().find(is_named);
         let is_here = self.config_maps.iter().any(|source| source.name() == process.config_map);
+        let near = || nearest(&process.config_map, self.contents.iter(), |content| content.source.name());
         // No suggestion for an existing ConfigMap without content, because its name is no misspelling.
-        let near = || nearest(&process.config_map, names()).filter(|_| !is_here);
-        let only = || (self.contents.len() == 1 && self.names.len() == 1 && !is_here).then_some(0);
+        let guess = || near().or(only.filter(|_| self.names.len() == 1)).filter(|_| !is_here);
         let wanted = format!("ConfigMap {} in namespace `{}`{default}", process.config_map, process.namespace);
-        let Some(index) = other.or_else(near).or_else(only) else {
+        let Some(content) = other.or_else(guess) else {
             let fault = if is_here {
                 "in which nothing can be read that could be injected: expected `containers` or `volumes` in `data.config`"
             } else {
@@ -376,7 +331,7 @@ impl Parts<'_> {
             work.tell(Weight::Lost, place, message);
             return None;
         };
-        let found = self.contents[index].source;
+        let found = content.source;
         let message = format!(
             "{} reads {wanted}; here is {} in namespace `{}`: taken as that",
             process.title,
@@ -384,21 +339,23 @@ impl Parts<'_> {
             found.namespace
         );
         work.tell(Weight::Guessed, place, message);
-        used.contents.push(index);
-        Some(index)
+        used.contents.push(content);
+        Some(content)
     }
 
-    /// Reports the parts that belong to no policy.
-    fn tell_what_is_left(&self, used: &Used, work: &mut Work<'_>) {
-        for (index, process) in self.processes.iter().enumerate().filter(|(index, _)| !used.processes.contains(index)) {
-            let (place, default) = self.processes[index].named_at();
+    /// Reports what belongs to no policy.
+    fn tell_what_is_left(&self, used: &Used<'_>, work: &mut Work<'_>) {
+        let is_used = |process: &Process| used.processes.iter().any(|other| std::ptr::eq(*other, process));
+        for process in self.processes.iter().filter(|process| !is_used(process)) {
+            let (place, default) = process.named_at();
             let message = format!(
                 "{} answers to `{}`{default}, which no InitializerConfiguration here lists: give it with -f, for the targets",
                 process.title, process.initializer
             );
             work.tell(Weight::Lost, place, message);
         }
-        for (_, content) in self.contents.iter().enumerate().filter(|(index, _)| !used.contents.contains(index)) {
+        let is_used = |content: &Content<'_>| used.contents.iter().any(|other| std::ptr::eq(*other, content));
+        for content in self.contents.iter().filter(|content| !is_used(content)) {
             let missing = match (self.names.is_empty(), self.processes.is_empty()) {
                 (true, true) => "give its InitializerConfiguration and its Deployment or Pod with -f",
                 (true, false) => "give its InitializerConfiguration with -f",
@@ -411,14 +368,50 @@ impl Parts<'_> {
     }
 }
 
-/// The index of the name that `word` probably misspells.
-fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<usize> {
-    let distances = names.map(|name| strsim::damerau_levenshtein(word, name)).enumerate();
+/// The process to convert among `all` that handle the name: the first one that requires an annotation, because it injects
+/// less.
+fn one_of<'a>(all: &[&'a Process], of: &Registered<'_>, work: &mut Work<'_>) -> &'a Process {
+    let does = |process: &'a Process| (&process.annotation, &process.config_map, &process.namespace);
+    let first = all[0];
+    if all.iter().all(|process| does(process) == does(first)) {
+        return first;
+    }
+    let wants = all.iter().copied().find(|process| process.annotation.is_some());
+    let taken = wants.unwrap_or(first);
+    let titles: Vec<_> = all.iter().map(|process| format!("{} ({})", process.title, process.place)).collect();
+    let why = if wants.is_some() { ", since it wants an annotation and so injects less" } else { ", the first" };
+    let message = format!(
+        "{} of the manifests answer to `{}`: {}; a cluster has one of them; taken as the one at {}{why}. Give only the one that ran",
+        all.len(),
+        of.name,
+        titles.join(", "),
+        taken.place
+    );
+    work.tell(Weight::Guessed, taken.place.clone(), message);
+    taken
+}
+
+/// The ConfigMap to convert among `all` with one name and namespace: the last one, as after `kubectl apply`.
+fn last_of<'a>(all: &[&'a Content<'a>], work: &mut Work<'_>) -> Option<&'a Content<'a>> {
+    let (content, others) = all.split_last()?;
+    if others.iter().any(|other| other.template != content.template) {
+        let message = format!(
+            "{} of the manifests are {} in namespace `{}`: taken is the last, as `kubectl apply` would leave it. Give only the one that was used",
+            all.len(),
+            content.source.title(),
+            content.source.namespace
+        );
+        work.tell(Weight::Guessed, content.source.spot.place(""), message);
+    }
+    Some(content)
+}
+
+/// The one of `items` whose name `word` probably misspells.
+fn nearest<'a, T>(word: &str, items: impl Iterator<Item = &'a T>, name: impl Fn(&'a T) -> &'a str) -> Option<&'a T> {
+    let distances = items.map(|item| (strsim::damerau_levenshtein(word, name(item)), item));
     // Fewer differences for a short word, because more would match anything.
-    distances
-        .filter(|(_, distance)| *distance <= TYPOS.min(word.len() / 5))
-        .min_by_key(|(_, distance)| *distance)
-        .map(|(index, _)| index)
+    let near = distances.filter(|(distance, _)| *distance <= TYPOS.min(word.len() / 5));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, item)| item)
 }
 
 /// The spec of a policy with the same effect.

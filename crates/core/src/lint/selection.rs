@@ -35,14 +35,14 @@ impl Demand {
 
 /// The values that remain for a key after some demands.
 #[derive(Default)]
-struct Left<'a> {
+struct ValuesLeft<'a> {
     must_be_there: bool,
     must_be_absent: bool,
     allowed: Option<BTreeSet<&'a str>>,
     denied: BTreeSet<&'a str>,
 }
 
-impl<'a> Left<'a> {
+impl<'a> ValuesLeft<'a> {
     fn take(&mut self, demand: &'a Demand) {
         let values: BTreeSet<_> = demand.values.iter().map(String::as_str).collect();
         match demand.operator {
@@ -67,7 +67,7 @@ impl<'a> Left<'a> {
 /// The demands that contradict earlier ones, each with the first one that it contradicts alone, if there is one. Only
 /// the first for each key.
 fn impossible(demands: &[Demand]) -> Vec<(&Demand, Option<&Demand>)> {
-    let mut left: BTreeMap<&str, Left<'_>> = BTreeMap::new();
+    let mut left: BTreeMap<&str, ValuesLeft<'_>> = BTreeMap::new();
     let mut found: Vec<(&Demand, Option<&Demand>)> = Vec::new();
     for (index, demand) in demands.iter().enumerate() {
         let state = left.entry(&demand.key).or_default();
@@ -81,7 +81,7 @@ fn impossible(demands: &[Demand]) -> Vec<(&Demand, Option<&Demand>)> {
 }
 
 fn contradict(one: &Demand, other: &Demand) -> bool {
-    let mut left = Left::default();
+    let mut left = ValuesLeft::default();
     left.take(one);
     left.take(other);
     left.is_nothing()

@@ -1,6 +1,6 @@
 //! Manifests in files, folders and pipes: read as kubectl reads them, and written back byte for byte unless changed.
 //!
-//! The text of a [`File`] is cut into [`Part`]s: [`Manifest`]s, and the text between them
+//! The text of a [`File`] is cut into [`FilePiece`]s: [`Manifest`]s, and the text between them
 //! (separators, comments before a document, a byte order mark). Every part keeps its bytes, so [`File::rewrite`]
 //! touches only documents that change.
 
@@ -84,7 +84,7 @@ pub struct Twin {
 
 /// A piece of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Part {
+pub enum FilePiece {
     /// Text outside documents: a separator, comments, white space.
     Verbatim(String),
     /// A document.
@@ -97,7 +97,7 @@ pub struct File {
     /// The name of the file, as the user gave it.
     pub name: String,
     /// The parts, which together are the exact file.
-    pub parts: Vec<Part>,
+    pub parts: Vec<FilePiece>,
 }
 
 impl File {
@@ -114,8 +114,8 @@ impl File {
     /// The documents of the file, in order.
     pub fn manifests(&self) -> impl Iterator<Item = &Manifest> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Manifest(manifest) => Some(manifest),
-            Part::Verbatim(_) => None,
+            FilePiece::Manifest(manifest) => Some(manifest),
+            FilePiece::Verbatim(_) => None,
         })
     }
 
@@ -124,8 +124,8 @@ impl File {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Verbatim(bytes) => text.push_str(bytes),
-                Part::Manifest(manifest) => match change(manifest) {
+                FilePiece::Verbatim(bytes) => text.push_str(bytes),
+                FilePiece::Manifest(manifest) => match change(manifest) {
                     None => text.push_str(&manifest.text),
                     Some(value) => text.push_str(&emit(&value, &Layout::of(manifest))),
                 },

@@ -2,7 +2,7 @@
 //! block scalar.
 
 use super::value;
-use super::{Fault, Format, Location, Manifest, Part, Twin};
+use super::{Fault, FilePiece, Format, Location, Manifest, Twin};
 use std::borrow::Cow;
 
 /// The most documents of a file. Each needs more memory than its text.
@@ -14,7 +14,7 @@ const FAULTS: usize = 20;
 ///
 /// # Errors
 /// One fault for each unreadable document, but only the first [`FAULTS`].
-pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
+pub(super) fn parts(name: &str, text: &str) -> Result<Vec<FilePiece>, Vec<Fault>> {
     let mut splitter = Splitter { name, line: 1, documents: 0, parts: Vec::new(), faults: Vec::new() };
     let text = match text.strip_prefix('\u{feff}') {
         Some(rest) => {
@@ -52,7 +52,7 @@ struct Splitter<'a> {
     /// The next line.
     line: usize,
     documents: usize,
-    parts: Vec<Part>,
+    parts: Vec<FilePiece>,
     faults: Vec<Fault>,
 }
 
@@ -66,8 +66,8 @@ impl Splitter<'_> {
         self.line += lines(text);
         match self.parts.last_mut() {
             _ if text.is_empty() => {}
-            Some(Part::Verbatim(before)) => before.push_str(text),
-            _ => self.parts.push(Part::Verbatim(text.to_owned())),
+            Some(FilePiece::Verbatim(before)) => before.push_str(text),
+            _ => self.parts.push(FilePiece::Verbatim(text.to_owned())),
         }
     }
 
@@ -133,7 +133,7 @@ impl Splitter<'_> {
         }
         let place = |line: usize| Location { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
         let twice = twice.into_iter().map(|(line, key)| Twin { place: place(line), key }).collect();
-        self.parts.push(Part::Manifest(Manifest { place: place(1), format, text: text.to_owned(), value, twice }));
+        self.parts.push(FilePiece::Manifest(Manifest { place: place(1), format, text: text.to_owned(), value, twice }));
         self.line += lines(text);
     }
 
@@ -176,7 +176,7 @@ fn found(value: &serde_json::Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use crate::manifest::{File, Format, Part, join};
+    use crate::manifest::{File, FilePiece, Format, join};
     use proptest::prelude::*;
 
     fn parse(text: &str) -> File {
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn parts_of_text_only_are_one() {
-        assert!(matches!(parse("# a\n---\n# b\n---\n").parts.as_slice(), [Part::Verbatim(_)]));
+        assert!(matches!(parse("# a\n---\n# b\n---\n").parts.as_slice(), [FilePiece::Verbatim(_)]));
     }
 
     proptest! {

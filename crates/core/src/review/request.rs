@@ -33,17 +33,17 @@ pub(super) struct Request {
 /// The object without its `managedFields`, because decisions do not use them, and they are larger than the rest of a
 /// small object.
 fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
-    Level::Object.deserialize(deserializer)
+    Depth::Object.deserialize(deserializer)
 }
 
 /// How deep in an object a map is that is being read.
 #[derive(Clone, Copy)]
-enum Level {
+enum Depth {
     Object,
     Metadata,
 }
 
-impl<'de> DeserializeSeed<'de> for Level {
+impl<'de> DeserializeSeed<'de> for Depth {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -51,7 +51,7 @@ impl<'de> DeserializeSeed<'de> for Level {
     }
 }
 
-impl<'de> Visitor<'de> for Level {
+impl<'de> Visitor<'de> for Depth {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,8 +66,8 @@ impl<'de> Visitor<'de> for Level {
         let mut read = Map::new();
         while let Some(key) = fields.next_key::<String>()? {
             let value = match (self, key.as_str()) {
-                (Level::Object, "metadata") => fields.next_value_seed(Level::Metadata)?,
-                (Level::Metadata, "managedFields") => {
+                (Depth::Object, "metadata") => fields.next_value_seed(Depth::Metadata)?,
+                (Depth::Metadata, "managedFields") => {
                     fields.next_value::<IgnoredAny>()?;
                     continue;
                 }
