@@ -9,7 +9,7 @@ use serde_json::Value;
 use sidecar_policy::api::MARKER_PREFIX;
 use sidecar_policy::api::trust::Trust;
 use sidecar_policy::decision::{Decision, rehearsal};
-use sidecar_policy::inject::{self, Cause, marker};
+use sidecar_policy::inject::{self, LeftoverCause, marker};
 use sidecar_policy::manifest::{File, Layout, Manifest, Object, emit, policy_of};
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::{KINDS, Workload};
@@ -103,7 +103,7 @@ fn is_given_back(workload: &Workload, original: Option<&Value>, policies: &[Stri
         leftovers.extend(undone.leftovers);
         workload.with_body(undone.body)
     });
-    assert!(leftovers.iter().all(|leftover| leftover.cause == Cause::Mounted), "{leftovers:?}");
+    assert!(leftovers.iter().all(|leftover| leftover.cause == LeftoverCause::Mounted), "{leftovers:?}");
     if leftovers.is_empty() {
         assert_eq!(&one_by_one.body, original);
     }
