@@ -92,7 +92,7 @@ impl Scene {
         let neighbour = bare.patched(&Decision::of(&policies, &bare, &site).plan(&bare));
         Self {
             sites: [site.clone(), Site { native_sidecars: true, ..site }],
-            envoy: policies.get("envoy").unwrap().clone(),
+            envoy: policies.get(&PolicyRef::of_cluster("envoy")).unwrap().clone(),
             policies,
             earlier: Revision::new("envoy", 1, earlier),
             namespace: Arc::new(json!({ "metadata": { "name": "hostile", "labels": { "team": "hostile" } } })),
@@ -233,7 +233,7 @@ impl<'a> Leader<'a> {
 }
 
 fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Policies) -> Look {
-    let policy = policies.get(policy).unwrap();
+    let policy = policies.get(&PolicyRef::of_cluster(policy)).unwrap();
     let earlier = policy.earlier().and_then(|earlier| earlier.revision()).zip(policy.extent());
     let now = Timestamp::now();
     let facts = Facts {

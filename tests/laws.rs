@@ -10,7 +10,7 @@ use sidecar_policy::api::v1alpha1::{self, EnvPlace, Place, Position, RawObject};
 use sidecar_policy::content::Content;
 use sidecar_policy::decision::{Decision, Outcome};
 use sidecar_policy::inject::{self, Conflict, Presence, Template, marker};
-use sidecar_policy::policy::{Policies, Policy, Site};
+use sidecar_policy::policy::{Policies, Policy, PolicyRef, Site};
 use sidecar_policy::workload::{KINDS, Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ proptest! {
         let mut with = workload.body.clone();
         with.pointer_mut(&format!("{pod}/metadata/annotations")).unwrap()[&key] = json!(value);
         let with = Workload::new(&workload.kind, with);
-        let policy = policies.get(&forged.policy).unwrap();
+        let policy = policies.get(&PolicyRef::of_cluster(&forged.policy)).unwrap();
         if policy.presence_beside(&with, policies.iter()) == Presence::Whole {
             return Ok(());
         }

@@ -342,7 +342,11 @@ impl Controller {
             // The sample arrives while the plan stays the same.
             Some(Err(Readiness::Audit { .. })) => {
                 let snapshot = self.snapshots.borrow();
-                let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
+                let hash = snapshot
+                    .policies
+                    .get(&PolicyRef::of_cluster(name))
+                    .map(|policy| policy.spec_hash.clone())
+                    .unwrap_or_default();
                 Err(Readiness::Audit {
                     sample: self.workloads.ledger(|ledger| ledger.sample(&PolicyRef::of_cluster(name), &hash)),
                 })

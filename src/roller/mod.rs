@@ -128,7 +128,7 @@ impl Roller<'_> {
                 // Not those of an older snapshot: what was seen since is not seen again.
                 let policies = operator.snapshot().policies;
                 fleet.retain_policies(|of, kind| {
-                    policies.get(&of.name).is_some_and(|policy| rolls(policy) && policy.kinds.contains(kind))
+                    policies.get(of).is_some_and(|policy| rolls(policy) && policy.kinds.contains(kind))
                 });
             });
         }
@@ -316,7 +316,7 @@ impl Roller<'_> {
         let foreign = snapshot.revisions.foreign();
         self.told.retain(|name| foreign.iter().any(|foreign| foreign.name == *name));
         for foreign in foreign {
-            let Some(policy) = snapshot.policies.get(&foreign.policy) else { continue };
+            let Some(policy) = snapshot.policies.get(&PolicyRef::of_cluster(&foreign.policy)) else { continue };
             if !self.told.insert(foreign.name.clone()) {
                 continue;
             }

@@ -89,7 +89,7 @@ impl Around<'_> {
 /// template would count as the user's own content. If there is one, current templates are removed too, since templates
 /// may share content. The operator injects them again.
 fn taken_out(policies: &Policies, fate: &census::Fate) -> Vec<String> {
-    let comes_back = |of: &PolicyRef| policies.get(&of.name).is_some_and(|policy| policy.is_enforced());
+    let comes_back = |of: &PolicyRef| policies.get(of).is_some_and(|policy| policy.is_enforced());
     let carried =
         fate.iter().filter(|(of, tally)| matches!(tally, Tally::Injected | Tally::Outdated) && comes_back(of));
     let carried: Vec<_> = carried.collect();
@@ -220,7 +220,7 @@ mod tests {
         let stored = bare.with_body(bare.patched(&Decision::of(&before, &bare, &site).plan(&bare)));
         let told = |name: &str, policies: &Policies| {
             let taken_out = taken_out(policies, &census::fate(&stored, policies, &site, |_, _| false));
-            let policy = policies.get(name).expect("it is there");
+            let policy = policies.get(&PolicyRef::of_cluster(name)).expect("it is there");
             let code = failure(policy, policies, &taken_out, &stored, &site).map(|reason| reason.code);
             (taken_out.join(" "), code)
         };
@@ -235,7 +235,8 @@ mod tests {
         let clash =
             json!({ "template": { "containers": [{ "name": "app", "image": "mine:1" }] }, "failurePolicy": "Fail" });
         let clash = Policy::parse(&json!({ "metadata": { "name": "b" }, "spec": clash }), &site).expect("valid");
-        let clashing = Policies::new([Arc::new(clash)].into_iter().chain(before.get("a").cloned()));
+        let clashing =
+            Policies::new([Arc::new(clash)].into_iter().chain(before.get(&PolicyRef::of_cluster("a")).cloned()));
         assert_eq!(told("b", &clashing), ("a b".to_owned(), Some(Code::NameConflict)));
         assert_eq!(told("a", &clashing), ("a b".to_owned(), Some(Code::NameConflict)), "it would be refused");
     }

@@ -71,7 +71,7 @@ fn has_lost(policy: &Policy, before: &census::Fate, workload: &Workload) -> bool
 
 /// Whether the policy of that name covers `namespace`, as far as its name tells.
 fn covers(policies: &Policies, policy: &PolicyRef, namespace: &str) -> bool {
-    policies.get(&policy.name).is_some_and(|policy| policy.covers_namespace(namespace))
+    policies.get(policy).is_some_and(|policy| policy.covers_namespace(namespace))
 }
 
 /// A running list of all stored objects of a kind. An object that the list does not show was deleted without an event.

@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_rollout_counts_only_pods_with_the_latest_content() {
         let own = ["/spec/template/spec/containers/proxy"];
-        let latest = policies().get("envoy").unwrap().template_hash().to_owned();
+        let latest = policies().get(&envoy()).unwrap().template_hash().to_owned();
         let mut starts = Starts::default();
         let before = pod(&own, &json!([waiting("proxy", "ErrImagePull")]));
         let see = |starts: &mut Starts, pod: &Workload| starts.seen_pod(&object("web"), stuck(&policies(), pod));

@@ -68,7 +68,7 @@ async fn versions(options: &DiffOptions, site: &Site) -> Result<Versions> {
         remark(format_args!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name));
     }
     // As after `kubectl apply`, policies that are not given stay.
-    let kept = old.iter().filter(|policy| new.get(&policy.name).is_none());
+    let kept = old.iter().filter(|policy| new.get(&policy.reference()).is_none());
     let new = Policies::new(kept.chain(new.iter()).cloned());
     Ok(Versions { old, new })
 }

@@ -16,7 +16,7 @@ use crate::cluster::pages::Pages;
 use crate::content::Content;
 use crate::inject::marker;
 use crate::policy::extent::Extent;
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::{Policies, Policy, PolicyRef, Site};
 use crate::refit::{self, Asked, Carries, Goal, MAKERS, NextAction};
 use crate::roller::act::RESIZE;
 use crate::roller::covers;
@@ -232,7 +232,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
     let uid = object.as_ref().map(|object| object["metadata"]["uid"].as_str().unwrap_or_default());
     let revisions = Revisions::read(&client, &site.operator_namespace, &policy.name, uid).await?;
     // What is stored becomes a revision as soon as the operator may store some.
-    let now = known.policies.get(&policy.name).and_then(|stored| Content::of(&stored.spec));
+    let now = known.policies.get(&policy.reference()).and_then(|stored| Content::of(&stored.spec));
     let contents = Contents::new(&policy.name, &revisions, now);
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
     let targets_pods = policy.kinds.iter().any(|kind| kind.is_pod());
@@ -250,7 +250,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         restarted,
         carriers: &carriers,
     };
-    let stored = known.policies.get(&policy.name).and_then(|stored| stored.revision());
+    let stored = known.policies.get(&policy.reference()).and_then(|stored| stored.revision());
     let hold = steps_hold(&policy, &revisions, stored);
     let turns = if hold { Turns::of(&policy, &site, &namespaces) } else { Turns::default() };
     let (mut lines, mut sums) = (Vec::new(), Sums::default());
@@ -304,7 +304,10 @@ fn given(files: &[PathBuf], name: Option<&str>, site: &Site) -> Result<Arc<Polic
     let found = files::policies(files, Reading::PLAIN, site, "-f")?;
     let mut all = found.iter();
     match (name, all.next(), all.next()) {
-        (Some(name), ..) => found.get(name).cloned().with_context(|| format!("-f has no SidecarPolicy `{name}`")),
+        (Some(name), ..) => found
+            .get(&PolicyRef::of_cluster(name))
+            .cloned()
+            .with_context(|| format!("-f has no SidecarPolicy `{name}`")),
         (None, Some(only), None) => Ok(only.clone()),
         (None, ..) => bail!("-f has several policies: name the one to plan"),
     }
@@ -312,7 +315,7 @@ fn given(files: &[PathBuf], name: Option<&str>, site: &Site) -> Result<Arc<Polic
 
 /// The stored policy `name`.
 fn in_cluster(name: &str, stored: &[Object], known: &live::Known) -> Result<Arc<Policy>> {
-    if let Some(found) = known.policies.get(name) {
+    if let Some(found) = known.policies.get(&PolicyRef::of_cluster(name)) {
         return Ok(found.clone());
     }
     match known.invalid.iter().find(|invalid| invalid.name == name) {

@@ -23,7 +23,7 @@ use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::content::Content;
 use crate::inject::marker;
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::{Policies, Policy, PolicyRef, Site};
 use crate::refit::{self, Change};
 use crate::roller::EVICTIONS;
 use crate::rollout::removal::Removal;
@@ -135,7 +135,9 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     }
     let known = live::known(&stored, &site);
     let given = given(&options, &site)?;
-    let forms: Vec<&Arc<Policy>> = [given.get(name), known.policies.get(name)].into_iter().flatten().collect();
+    let of = PolicyRef::of_cluster(name);
+    let forms: Vec<&Arc<Policy>> =
+        [&given, &known.policies].into_iter().filter_map(|policies| policies.get(&of)).collect();
     let kinds = kinds(&known.policies, &forms);
     let server = discovery::discover(&client, |group| kinds.iter().any(|kind| kind.is_in(group)));
     let server = server.await.context(live::ASKING)?;
@@ -178,7 +180,7 @@ fn given(options: &RemoveOptions, site: &Site) -> Result<Policies> {
         [] => return Ok(Policies::default()),
         files => files::policies(files, Reading::PLAIN, site, "-f")?,
     };
-    if given.get(&options.policy).is_none() {
+    if given.get(&PolicyRef::of_cluster(&options.policy)).is_none() {
         bail!("-f has no SidecarPolicy `{}`", options.policy);
     }
     Ok(given)

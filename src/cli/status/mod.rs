@@ -13,7 +13,7 @@ use super::{Cluster, End};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::discovery;
 use crate::cluster::object::Object;
-use crate::policy::{Policy, Site};
+use crate::policy::{Policy, PolicyRef, Site};
 use anyhow::{Context, Result};
 use clap::Args;
 use jiff::Timestamp;
@@ -84,7 +84,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     if !options.site.names_version() {
         site = site.on(&server);
     }
-    let count = async |object: &Object| match known.policies.get(object.name()) {
+    let count = async |object: &Object| match known.policies.get(&PolicyRef::of_cluster(object.name())) {
         None => None,
         Some(policy) => {
             let is_in_force = is_programmed(&status(object)) && policy.is_enforced();

@@ -102,7 +102,7 @@ impl Completer {
         // A policy that is known stays as it is known: a rollout in steps may give some namespaces another content than its spec.
         let parse = |object: Object| {
             let fresh = Policy::parse(&object.value(), &site).ok().map(Arc::new);
-            valid.extend(fresh.map(|fresh| match known.get(&fresh.name) {
+            valid.extend(fresh.map(|fresh| match known.get(&fresh.reference()) {
                 Some(known) if known.meta.uid == fresh.meta.uid && known.initializer_name == fresh.initializer_name => {
                     known.clone()
                 }
@@ -644,7 +644,9 @@ mod tests {
         let (completer, workloads) = started(client);
         for rounds in 1..=2 {
             let read = futures::future::join_all((0..50).map(|_| completer.read_policies())).await;
-            assert!(read.iter().all(|policies| policies.as_ref().is_ok_and(|policies| policies.get("logs").is_some())));
+            assert!(read.iter().all(|policies| {
+                policies.as_ref().is_ok_and(|policies| policies.get(&PolicyRef::of_cluster("logs")).is_some())
+            }));
             assert_eq!(READ.load(Ordering::Relaxed), rounds);
             tokio::time::sleep(workloads.operator.timing.workloads.policies).await;
         }

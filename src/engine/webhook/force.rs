@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(hashes(&mut force, &[old]), [&*old.spec_hash]);
             register(&mut force, "statefulsets.apps", coming, new);
             let (others, revisions) = force.now(&snapshot(&[new]));
-            let answers = |policies: &Policies| policies.get("a").unwrap().spec_hash.clone();
+            let answers = |policies: &Policies| policies.get(&PolicyRef::of_cluster("a")).unwrap().spec_hash.clone();
             assert_eq!(answers(&revisions[leaving].policies), old.spec_hash);
             assert_eq!(answers(&revisions[coming].policies), new.spec_hash);
             assert_eq!(answers(&others), new.spec_hash, "a registration that we have not seen yet");

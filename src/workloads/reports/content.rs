@@ -66,7 +66,7 @@ impl ReportContent {
         is_in_force: impl Fn(&Policy) -> bool,
     ) {
         for (of, tally) in fate {
-            let Some(policy) = around.policies.get(&of.name).filter(|policy| policy.is_enforced()) else { continue };
+            let Some(policy) = around.policies.get(of).filter(|policy| policy.is_enforced()) else { continue };
             let (verdict, rule, message) = match around.behind(policy, is_in_force(policy), fate, workload) {
                 Some(behind) => told(&behind),
                 None if *tally == Tally::Unknown => undecided(policy, workload, around),

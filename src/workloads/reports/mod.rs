@@ -275,7 +275,7 @@ impl ReportKeeper<'_> {
         let operator = &self.workloads.operator;
         let (snapshot, site) = (operator.snapshot(), operator.site());
         let policies = &snapshot.policies;
-        let is_reported = |of: &PolicyRef| policies.get(&of.name).is_some_and(|policy| policy.is_enforced());
+        let is_reported = |of: &PolicyRef| policies.get(of).is_some_and(|policy| policy.is_enforced());
         let tallies = self.workloads.census(|census| census.tallies(namespace, is_reported));
         if tallies.keys().all(|tally| *tally == Tally::Injected) {
             return Ok((ReportContent::healthy(tallies.values().sum()), 0));

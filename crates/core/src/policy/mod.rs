@@ -306,8 +306,8 @@ const REFUSALS: [u8; 2] = [4, 5];
 /// Every valid policy at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    by_name: HashMap<String, Arc<Policy>>,
-    by_initializer: HashMap<String, String>,
+    by_reference: HashMap<PolicyRef, Arc<Policy>>,
+    by_initializer: HashMap<String, PolicyRef>,
     in_order: Vec<Arc<Policy>>,
     read_namespaces: bool,
 }
@@ -321,22 +321,22 @@ impl Policies {
 
     /// The set of `policies` that replaces `before`. A policy keeps the initializer name that it had in `before`.
     pub fn after(before: &Self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
-        let by_name: HashMap<_, _> = policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect();
-        let mut by_initializer: HashMap<String, String> = HashMap::new();
+        let by_reference: HashMap<_, _> = policies.into_iter().map(|policy| (policy.reference(), policy)).collect();
+        let mut by_initializer: HashMap<String, PolicyRef> = HashMap::new();
         let claim = |policy: &Policy| {
             let holder = before.by_initializer.get(&policy.initializer_name);
-            (holder != Some(&policy.name), policy.meta.created.clone(), policy.name.clone())
+            (holder != Some(&policy.reference()), policy.meta.created.clone(), policy.reference())
         };
-        for policy in by_name.values() {
-            let owner = by_initializer.entry(policy.initializer_name.clone()).or_insert_with(|| policy.name.clone());
-            if claim(policy) < claim(&by_name[owner]) {
-                owner.clone_from(&policy.name);
+        for (reference, policy) in &by_reference {
+            let owner = by_initializer.entry(policy.initializer_name.clone()).or_insert_with(|| reference.clone());
+            if claim(policy) < claim(&by_reference[owner]) {
+                owner.clone_from(reference);
             }
         }
-        let mut in_order: Vec<_> = by_name.values().cloned().collect();
+        let mut in_order: Vec<_> = by_reference.values().cloned().collect();
         in_order.sort_by(|a, b| Policy::by_priority(a, b));
         let read_namespaces = in_order.iter().any(|policy| policy.reads_namespaces());
-        Self { by_name, by_initializer, in_order, read_namespaces }
+        Self { by_reference, by_initializer, in_order, read_namespaces }
     }
 
     /// The policies with the content that `workload` gets if it is new, by priority.
@@ -344,14 +344,14 @@ impl Policies {
         self.in_order.iter().map(move |policy| policy.at(workload))
     }
 
-    /// The policy `name`.
-    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
-        self.by_name.get(name)
+    /// That policy.
+    pub fn get(&self, policy: &PolicyRef) -> Option<&Arc<Policy>> {
+        self.by_reference.get(policy)
     }
 
     /// The policy that registers under `initializer`.
     pub fn by_initializer(&self, initializer: &str) -> Option<&Arc<Policy>> {
-        self.by_name.get(self.by_initializer.get(initializer)?)
+        self.by_reference.get(self.by_initializer.get(initializer)?)
     }
 
     /// True if and only if [`Policy::reads_namespaces`] holds for a policy.

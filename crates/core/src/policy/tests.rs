@@ -188,8 +188,8 @@ fn a_spec_without_a_rollout_has_the_hash_that_it_had_before_there_were_any() {
 fn policies_are_found_by_name_and_by_the_initializer_name_that_they_register() {
     let old = |name: &str| policy(name, json!({"initializerName": "sidecar.example.com"}));
     let all = policies([old("b"), policy("plain", json!({})), old("a"), old("c")]);
-    assert_eq!(all.get("plain").map(|policy| policy.name.as_str()), Some("plain"));
-    assert!(all.get("plain.scpol.dev").is_none());
+    assert_eq!(all.get(&PolicyRef::of_cluster("plain")).map(|policy| policy.name.as_str()), Some("plain"));
+    assert!(all.get(&PolicyRef::of_cluster("plain.scpol.dev")).is_none());
     let by = |initializer: &str| all.by_initializer(initializer).map(|policy| policy.name.as_str());
     assert_eq!(by("plain.scpol.dev"), Some("plain"));
     // Two policies cannot share a name: the first by name keeps it.

@@ -346,7 +346,7 @@ fn check_opt_out(workload: &Workload) -> Result<(), Unchanged> {
 /// Why the policy of the `goal` would not be injected.
 fn verdict(workload: &Workload, goal: Goal<'_>) -> Result<Decision, Unchanged> {
     let Goal { to, policies, site } = goal;
-    let policies = match policies.get(&to.name) {
+    let policies = match policies.get(&to.reference()) {
         Some(own) if own.spec_hash == to.spec_hash => Cow::Borrowed(policies),
         _ => {
             let others = policies.iter().filter(|other| other.name != to.name).cloned();
