@@ -389,8 +389,8 @@ impl Settings {
             Arc::new(Policy::parse(&object, &Site::new("scpol-system", [], [])).expect("it is a policy"))
         };
         let policies: Vec<_> = (0..=3).map(policy).collect();
-        let rolling = policies[0].rolling.as_ref().expect("it rolls");
-        Self { policies, rolling: rolling.clone() }
+        let rolling = policies[0].rolling.clone().expect("it rolls");
+        Self { policies, rolling }
     }
 
     /// The policy with that content.
