@@ -18,8 +18,9 @@ use sidecar_policy::policy::{Policies, Policy, PolicyRef, Site};
 use sidecar_policy::refit::{self, Asked, Goal};
 use sidecar_policy::review::{Call, Caller, Review};
 use sidecar_policy::rollout::member::{Member, takes_part};
-use sidecar_policy::rollout::pace::{Answer, Done, Left, Look, Memory, Pace};
-use sidecar_policy::rollout::{Facts, Members, Owners, Published, Record, Stored, stored as revisions};
+use sidecar_policy::rollout::{
+    Answer, Done, Facts, Left, Look, Members, Memory, Owners, Pace, Published, Record, Stored, stored as revisions,
+};
 use sidecar_policy::workload::{Kind, ObjectRef, Workload};
 use sidecar_policy::workloads::behind::Around;
 use sidecar_policy::workloads::census::{self, Census, Counts, Tally};

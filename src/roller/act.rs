@@ -14,7 +14,7 @@ use crate::engine::trial::{self, Strictness};
 use crate::operator::Operator;
 use crate::policy::Policy;
 use crate::refit::{self, Asked, Goal, NextAction, RESTARTED};
-use crate::rollout::pace::{Answer, Done, Left};
+use crate::rollout::{Answer, Done, Left};
 use crate::workload::{ObjectRef, Workload};
 use crate::workloads::census;
 use jiff::Timestamp;

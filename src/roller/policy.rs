@@ -13,10 +13,9 @@ use crate::cluster::revisions::Knowledge;
 use crate::content::Content;
 use crate::policy::Policy;
 use crate::refit::{self, Asked, Carries};
-use crate::rollout::pace::Look;
 use crate::rollout::record::Commands;
 use crate::rollout::{
-    Action, Busy, Event, Member, Members, Owners, Published, Record, State, Stored, Unknown, World, stored,
+    Action, Busy, Event, Look, Member, Members, Owners, Published, Record, State, Stored, Unknown, World, stored,
 };
 use crate::timing;
 use crate::workload::ObjectRef;

@@ -8,11 +8,10 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sidecar_policy_core::api::condition::Progress;
 use sidecar_policy_core::refit::{Carries, Way};
-use sidecar_policy_core::rollout::pace::{Answer, Done, Next};
 use sidecar_policy_core::rollout::record::{self, Record};
 use sidecar_policy_core::rollout::stored::{Begin, Stored, current};
 use sidecar_policy_core::rollout::{
-    Action, Event, Health, Member, Members, Outcome, Owner, Owners, Published, State, World,
+    Action, Answer, Done, Event, Health, Member, Members, Next, Outcome, Owner, Owners, Published, State, World,
 };
 use sidecar_policy_core::workload::{Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

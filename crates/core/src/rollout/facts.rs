@@ -1,7 +1,6 @@
 //! What one look at a rollout is about. A fact that is not known yet is [`None`]: never zero, and never empty.
 
 use super::member::{Member, Members, Owner, Owners};
-use super::pace::{Busy, Pace, key};
 use super::record::Commands;
 use super::stored::Stored;
 use crate::api::v1alpha1::{MaxUnavailable, RollingUpdate};
@@ -83,6 +82,27 @@ impl Published<'_> {
             _ => update,
         }
     }
+}
+
+/// How fast a rollout goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The most workloads that may be unavailable at once.
+    pub max_unavailable: usize,
+    /// How long a replacement must be ready before it counts.
+    pub min_ready: SignedDuration,
+    /// How long a replacement may take until it counts.
+    pub deadline: SignedDuration,
+    /// How long a workload waits that the server refused for a reason that may pass, such as a PodDisruptionBudget.
+    pub again: SignedDuration,
+}
+
+/// The owners of which a rollout may evict a pod at any moment, by UID, each with the time of its first announcement.
+pub type Busy = BTreeMap<Arc<str>, Timestamp>;
+
+/// The name of a workload in a record.
+pub fn key(object: &ObjectRef) -> String {
+    format!("{}/{}/{}", object.kind.group_resource(), object.namespace, object.name)
 }
 
 /// The facts by which workloads are chosen.

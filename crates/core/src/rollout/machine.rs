@@ -1,8 +1,10 @@
 //! The state machine of one policy's rollout.
 
-use super::facts::{Facts, Unknown, World};
+use super::answer::Answer;
+use super::facts::{Busy, Facts, Pace, Unknown, World, key};
+use super::look::{Look, Next};
 use super::member::{Member, Members, Owners};
-use super::pace::{Answer, Busy, Look, Memory, Next, Pace};
+use super::pace::Memory;
 use super::record::{Ahead, Evicted, Halted, MOST, Record, Write};
 use super::steps::{Now, Reached};
 use super::stored::{self, Stored, holds};
@@ -248,7 +250,7 @@ impl State {
         let threshold = world.settings.failure_threshold();
         let mut halted = None;
         for failure in &look.failures {
-            next.progress.failed.insert(super::pace::key(&failure.object));
+            next.progress.failed.insert(key(&failure.object));
             if next.progress.failed.len() >= threshold {
                 halted = Some(words::failed(failure, next.progress.failed.len()));
                 break;
@@ -430,7 +432,7 @@ impl State {
                 evict: candidate.may_evict,
             };
             self.memory.announce(&candidate.object);
-            next.progress.writes.insert(super::pace::key(&candidate.object), write);
+            next.progress.writes.insert(key(&candidate.object), write);
             if candidate.may_evict {
                 let count = next.progress.evictions.entry(second).or_default();
                 *count = count.saturating_add(1);
@@ -439,11 +441,11 @@ impl State {
             let has_room =
                 |owner: &str, known: &BTreeMap<String, Evicted>| known.len() < MOST || known.contains_key(owner);
             if let Some(owner) = owner.filter(|owner| has_room(owner, &next.progress.evicted)) {
-                let (pod, uid) = (super::pace::key(&candidate.object), candidate.uid.to_string());
+                let (pod, uid) = (key(&candidate.object), candidate.uid.to_string());
                 let evicted = Evicted { pod, uid, at: world.now, newest: candidate.newest };
                 next.progress.evicted.insert(owner.to_string(), evicted);
             }
-            let broken = owner.map_or_else(|| super::pace::key(&candidate.object), ToString::to_string);
+            let broken = owner.map_or_else(|| key(&candidate.object), ToString::to_string);
             if !candidate.is_broken {
                 next.progress.broken.remove(&broken);
             } else if next.progress.broken.len() < MOST {

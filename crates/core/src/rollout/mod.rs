@@ -30,6 +30,8 @@
 //! | [`facts`] | what one look is about |
 //! | [`machine`] | the state machine |
 //! | [`pace`] | which workloads are next, and how far the rollout is |
+//! | [`look`] | the result of a look |
+//! | [`answer`] | what became of an attempt on one workload |
 //! | [`record`] | what a revision says about its rollout |
 //! | [`stored`] | the stored revisions, and what new workloads get meanwhile |
 //! | [`steps`] | which namespaces have the update revision |
@@ -43,9 +45,11 @@
 //! record, and *open* until the watch shows what became of it. What is *left* stays as it is, with a reason. *Broken* is what was
 //! unavailable before its update.
 
+pub mod answer;
 pub mod facts;
 mod health;
 pub mod limit;
+pub mod look;
 pub mod machine;
 pub mod member;
 pub mod pace;
@@ -58,9 +62,11 @@ mod stories;
 mod words;
 
 pub use crate::refit::Way;
-pub use facts::{Facts, Published, Unknown, World};
+pub use answer::{Answer, Done, Left};
+pub use facts::{Busy, Facts, Pace, Published, Unknown, World};
+pub use look::{Failure, Look, Next};
 pub use machine::{Action, Event, Outcome, State, Told};
 pub use member::{Health, Member, Members, Owner, Owners};
-pub use pace::Busy;
+pub use pace::Memory;
 pub use record::Record;
 pub use stored::{Foreign, Stored};

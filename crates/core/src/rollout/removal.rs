@@ -3,11 +3,13 @@
 //! It is the rollout of a revision that adds nothing: [`State`] decides who is next, what is unavailable and what has failed. A command
 //! of a user drives it instead of a leader. It acts alone, so its record is kept here and not in a revision.
 
+use super::answer::Answer;
 use super::facts::{Published, World};
 use super::limit::Evictions;
+use super::look::{Failure, Next};
 use super::machine::{Action, Event, State, Told};
 use super::member::{Member, Members, Owners};
-use super::pace::{Answer, Failure, Memory, Next};
+use super::pace::Memory;
 use super::record::{Commands, MINUTE, Progress as Progressed, Record};
 use super::stored::Stored;
 use super::words;
@@ -196,8 +198,7 @@ fn told(waits: Vec<String>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::api::v1alpha1::MaxUnavailable;
-    use crate::rollout::pace::{Done, Left};
-    use crate::rollout::{Health, Owner};
+    use crate::rollout::{Done, Health, Left, Owner};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_000_000 + second).unwrap()

@@ -1,9 +1,9 @@
 //! Stories of rollouts, as tables of events: each was told of the code before the state machine, and ended wrong there.
 
-use super::facts::{Published, Unknown, World};
+use super::answer::{Answer, Done, Left};
+use super::facts::{Busy, Published, Unknown, World};
 use super::machine::{Action, Event, Outcome, State, Told};
 use super::member::{Health, Member, Members, Owner, Owners};
-use super::pace::{Answer, Busy, Done, Left};
 use super::record::{Commands, Halted, Record, Write};
 use super::steps::Reached;
 use super::stored::{Begin, Stored, holds, split};

@@ -1,7 +1,7 @@
 //! The sentences about a rollout. Each says what was read, and no more.
 
+use super::look::{Failure, Look, NAMED};
 use super::member::Owner;
-use super::pace::{Failure, Look, NAMED};
 use crate::api::code::Code;
 use crate::workload::ObjectRef;
 use jiff::Timestamp;

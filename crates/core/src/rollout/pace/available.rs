@@ -1,0 +1,91 @@
+//! What is available, and what was unavailable before the rollout.
+//!
+//! # Guarantees
+//! - Times in a status are of other clocks, and of users: one that cannot be counts for nothing.
+//! - What was unavailable before the rollout, and before any that it replaced, is no fault of ours.
+
+use super::memory::Memory;
+use crate::refit::Carries;
+use crate::rollout::facts::{Facts, key};
+use crate::rollout::member::Member;
+use crate::rollout::record::Record;
+use crate::workload::ObjectRef;
+use jiff::{SignedDuration, Timestamp};
+
+/// How long a kubelet may take, beyond the grace period of the pod, until its status shows an image as it is in the spec. After that the
+/// pod counts by its readiness alone, because a runtime may call an image by another name.
+const UNSAID: SignedDuration = SignedDuration::from_secs(10);
+
+/// How far the clock of a node may be ahead of ours. A time beyond that is forged, or of a broken clock.
+const AHEAD: SignedDuration = SignedDuration::from_secs(300);
+
+impl Memory {
+    pub(super) fn is_available(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>, record: &Record) -> bool {
+        let since = ready_since(member, facts.now);
+        let has_been_ready = since.is_none_or(|since| facts.now.duration_since(since) >= facts.pace.min_ready);
+        member.health.is_ready && has_been_ready && self.is_settled(object, member, record.begun(facts), facts.now)
+    }
+
+    /// Whether the kubelet has acted on what was announced `at` that time, and may have been written long after.
+    pub(super) fn is_settled(&self, object: &ObjectRef, member: &Member, at: Timestamp, now: Timestamp) -> bool {
+        let written = self.answers.get(object).map(|(_, at, _)| *at);
+        let last = [self.unsettled.get(object).copied(), written].into_iter().flatten().fold(at, Timestamp::max);
+        member.health.is_settled || now.duration_since(last) >= member.health.grace.saturating_add(UNSAID)
+    }
+}
+
+impl Record {
+    /// When the rollout, or its way back, began.
+    pub(super) fn begun(&self, facts: &Facts<'_>) -> Timestamp {
+        let undone = self.reached.as_ref().filter(|reached| reached.undone).map(|reached| reached.since);
+        undone.or(self.progress.begun).unwrap_or(facts.created)
+    }
+
+    /// Since when workloads may be unavailable on our account.
+    fn disturbed(&self, facts: &Facts<'_>) -> Timestamp {
+        let begun = self.progress.begun.filter(|_| self.progress.ended.is_none());
+        let written = self.progress.writes.values().map(|write| write.at).min();
+        self.progress.disturbed.or(begun).or(written).unwrap_or(facts.now)
+    }
+
+    /// Whether `since` is before the time from which workloads may be unavailable on our account. A status has whole seconds.
+    fn is_before(&self, since: Timestamp, facts: &Facts<'_>) -> bool {
+        since.as_second() < self.disturbed(facts).as_second()
+    }
+
+    /// The same, and a whole deadline ago. What is unavailable for a shorter time may be on its way.
+    pub(super) fn is_long_before(&self, since: Timestamp, facts: &Facts<'_>) -> bool {
+        self.is_before(since, facts) && facts.now.duration_since(since) >= facts.pace.deadline
+    }
+
+    /// Whether `member` is unavailable, and the rollout need not be the reason: it has not brought its content there.
+    fn may_excuse(&self, member: &Member, facts: &Facts<'_>) -> bool {
+        let has_it = || member.carries == Carries::This && *member.revision == *facts.update;
+        let is_its_own = self.progress.is_new && self.complete.is_none() && has_it();
+        !member.health.is_ready && !is_its_own
+    }
+
+    /// Whether the workload was unavailable before it was updated.
+    pub(super) fn is_broken(&self, object: &ObjectRef, member: &Member) -> bool {
+        let broken = &self.progress.broken;
+        !broken.is_empty()
+            && (broken.contains(&key(object)) || member.owner.as_ref().is_some_and(|owner| broken.contains(&**owner)))
+    }
+}
+
+/// Whether `member`, which is unavailable, was so before the rollout began, and before any other that it replaced, as far as its status
+/// tells.
+pub(super) fn is_unavailable_before(member: &Member, record: &Record, facts: &Facts<'_>) -> bool {
+    record.may_excuse(member, facts) && member.health.since.is_some_and(|since| record.is_before(since, facts))
+}
+
+/// The same for a whole deadline.
+pub(super) fn is_broken_before(member: &Member, record: &Record, facts: &Facts<'_>) -> bool {
+    record.may_excuse(member, facts) && member.health.since.is_some_and(|since| record.is_long_before(since, facts))
+}
+
+/// Since when the workload is ready, or not ready, as its status says. Its creation, if the status has a time that cannot be.
+pub(super) fn ready_since(member: &Member, now: Timestamp) -> Option<Timestamp> {
+    let since = member.health.since?;
+    if since.duration_since(now) <= AHEAD { Some(since) } else { member.created }
+}

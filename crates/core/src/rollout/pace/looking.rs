@@ -1,0 +1,130 @@
+//! What one look has gathered of all members before it chooses.
+
+use super::announced::Standing;
+use super::chosen::Room;
+use crate::rollout::facts::{Facts, key};
+use crate::rollout::look::{Failure, Look, NAMED};
+use crate::rollout::member::{Member, Owner};
+use crate::rollout::record::{Evicted, Record, Write};
+use crate::workload::ObjectRef;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The most failures of one look, which is also the largest `failureThreshold`: the record has the name of each, of at most 350 bytes.
+const FAILURES: usize = 100;
+
+/// The parts of a look.
+pub(super) struct Looking<'a> {
+    pub(super) facts: &'a Facts<'a>,
+    pub(super) record: &'a Record,
+    pub(super) look: Look,
+    /// The pods of each owner, with whether they are available, and whether they are or may be up to date.
+    pub(super) by_owner: HashMap<&'a str, Vec<(&'a ObjectRef, bool, bool)>>,
+    /// The announced writes that are not over.
+    pub(super) open: BTreeMap<&'a ObjectRef, (Standing, &'a Write)>,
+    pub(super) candidates: Vec<(bool, &'a ObjectRef, &'a Member)>,
+    pub(super) missing: HashMap<&'a str, usize>,
+    /// The owners that have more pods than they are known to want: one of two watches is behind.
+    pub(super) unclear: BTreeSet<&'a str>,
+    /// The first pod whose owner is not known.
+    pub(super) orphan: Option<&'a ObjectRef>,
+    /// What is unavailable in all namespaces.
+    pub(super) all: Count,
+    /// The same in each namespace, if the policy limits that.
+    pub(super) by_namespace: HashMap<&'a str, Count>,
+    pub(super) are_parts_ready: bool,
+}
+
+/// How many workloads are unavailable.
+#[derive(Default)]
+pub(super) struct Count {
+    pub(super) matched: usize,
+    pub(super) unavailable: usize,
+    /// The part of these that an announced write is still to be sent to.
+    pub(super) unsent: usize,
+    /// The first ones, as a message names them.
+    pub(super) names: Vec<String>,
+}
+
+impl Count {
+    pub(super) fn note(&mut self, count: usize, name: impl FnOnce() -> String) {
+        self.unavailable = self.unavailable.saturating_add(count);
+        if self.names.len() < NAMED {
+            self.names.push(name());
+        }
+    }
+
+    /// What is left of a `limit`.
+    pub(super) fn room(&self, limit: usize) -> Room {
+        let others = self.unavailable.saturating_sub(self.unsent);
+        Room { new: limit.saturating_sub(self.unavailable), announced: limit.saturating_sub(others) }
+    }
+}
+
+impl<'a> Looking<'a> {
+    /// Counts for all namespaces, and for `namespace` if the policy limits that.
+    pub(super) fn count(&mut self, namespace: &'a str, count: impl Fn(&mut Count)) {
+        count(&mut self.all);
+        if self.facts.per_namespace.is_some() {
+            count(self.by_namespace.entry(namespace).or_default());
+        }
+    }
+
+    /// Counts the pods that owners lack.
+    pub(super) fn count_missing(&mut self) {
+        let facts = self.facts;
+        // A pod may match by what its template does not have.
+        let is_ours = |uid: &str, owner: &Owner| {
+            let evicted = &self.record.progress.evicted;
+            owner.policies.contains(facts.policy) || self.by_owner.contains_key(uid) || evicted.contains_key(uid)
+        };
+        let owners: Vec<_> = facts.owners.iter().filter(|(uid, owner)| is_ours(uid, owner)).collect();
+        for (uid, owner) in owners {
+            let there = self.by_owner.get(&**uid).map_or(0, Vec::len);
+            let there = there.saturating_add(facts.beside.get(uid).copied().unwrap_or_default());
+            if there > owner.pods() {
+                self.unclear.insert(uid);
+            }
+            let missing = owner.pods().saturating_sub(there);
+            if missing > 0 && owner.fails_since.is_some_and(|since| self.record.is_long_before(since, facts)) {
+                self.look.broken = self.look.broken.saturating_add(missing);
+            } else if missing > 0 {
+                self.missing.insert(uid, missing);
+                self.count(&owner.namespace, |count| count.note(missing, || format!("{owner}, which lacks {missing}")));
+            }
+        }
+    }
+
+    /// Has a workload wait for its turn.
+    pub(super) fn offer(&mut self, is_available: bool, object: &'a ObjectRef, member: &'a Member) {
+        let facts = self.facts;
+        let is_held = facts.held.contains(&object.namespace) || facts.is_owner_unknown(object, member);
+        if (facts.is_in_scope)(object, member) && !is_held {
+            self.candidates.push((is_available, object, member));
+        }
+    }
+
+    /// Whether `owner` lacks pods, or may delete one.
+    pub(super) fn may_lack(&self, owner: &str) -> bool {
+        self.missing.contains_key(owner) || self.unclear.contains(owner)
+    }
+
+    /// Whether `owner` has made another pod since it lost the one that was `evicted`.
+    pub(super) fn is_replaced(&self, owner: &str, evicted: &Evicted) -> bool {
+        let mut pods = self.by_owner.get(owner).into_iter().flatten();
+        pods.any(|(object, ..)| self.facts.members.get(*object).is_some_and(|pod| evicted.is_before(pod)))
+    }
+
+    /// When the newest pod of the owner of `member` was created.
+    pub(super) fn newest_of(&self, member: &Member) -> Option<Timestamp> {
+        let pods = self.by_owner.get(member.owner.as_deref()?)?;
+        pods.iter().filter_map(|(object, ..)| self.facts.members.get(*object)?.created).max()
+    }
+
+    /// Keeps a failure that is news.
+    pub(super) fn fail(&mut self, failure: Option<Failure>) {
+        let is_news = |failure: &Failure| !self.record.progress.failed.contains(&key(&failure.object));
+        let has_room = self.look.failures.len() < FAILURES;
+        self.look.failures.extend(failure.filter(|failure| has_room && is_news(failure)));
+    }
+}

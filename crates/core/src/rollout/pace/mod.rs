@@ -1,0 +1,160 @@
+//! Which workloads are brought up to date next, and how far a rollout is.
+//!
+//! What counts as unavailable is read from the cluster: pods that are not ready, pods that their owner lacks, and workloads that
+//! their controller is still rolling. In addition, each write that a leader has announced in the [`Record`] counts as unavailable until
+//! the watches show what became of it. So a new leader, and one that wakes up late, cannot exceed a limit.
+//!
+//! | room | subject |
+//! |---|---|
+//! | `memory` | what this leader has learnt about single workloads |
+//! | `looking` | what one look has gathered of all members |
+//! | `available` | what is available, and what was not before the rollout |
+//! | `announced` | which announced writes are not over |
+//! | `left` | what is left as it is |
+//! | `failure` | what has failed |
+//! | `next`, `chosen` | which workloads are next, and what the others wait for |
+//! | `spare` | what the owner of pods can spare |
+
+mod announced;
+mod available;
+mod chosen;
+mod failure;
+mod left;
+mod looking;
+mod memory;
+mod next;
+mod spare;
+
+pub use announced::STALE;
+pub use memory::Memory;
+pub use next::BATCH;
+
+use self::announced::Standing;
+use self::available::{is_broken_before, is_unavailable_before};
+use self::failure::missed_again;
+use self::looking::{Count, Looking};
+use super::facts::Facts;
+use super::look::Look;
+use super::member::Member;
+use super::record::Record;
+use super::words;
+use crate::refit::Carries;
+use crate::workload::ObjectRef;
+use std::collections::{BTreeSet, HashMap};
+
+impl Memory {
+    /// Looks at everything once. `record` is that of the update revision.
+    pub fn look(&mut self, facts: &Facts<'_>, record: &Record) -> Look {
+        self.forget_what_is_over(facts);
+        self.lapse(facts);
+        let mut looking = Looking {
+            facts,
+            record,
+            look: Look { matched: facts.members.len(), ..Look::default() },
+            by_owner: HashMap::new(),
+            open: self.open(facts, record),
+            candidates: Vec::new(),
+            missing: HashMap::new(),
+            unclear: BTreeSet::new(),
+            orphan: None,
+            all: Count::default(),
+            by_namespace: HashMap::new(),
+            are_parts_ready: true,
+        };
+        for (object, member) in facts.members {
+            self.see(&mut looking, object, member);
+        }
+        looking.count_missing();
+        looking.look.unavailable = looking.all.unavailable;
+        for failure in self.not_made_again(&looking) {
+            looking.fail(Some(failure));
+        }
+        if looking.look.is_counting {
+            return looking.look;
+        }
+        self.choose(&mut looking);
+        looking.look.unfinished = self.unfinished(facts, record);
+        looking.look.is_complete = looking.look.remaining == 0
+            && looking.open.is_empty()
+            && looking.are_parts_ready
+            && !looking.missing.keys().any(|owner| {
+                let evicted = record.progress.evicted.get(*owner);
+                evicted.is_some_and(|evicted| !looking.is_replaced(owner, evicted))
+            });
+        looking.look
+    }
+
+    /// Looks at one workload.
+    fn see<'a>(&mut self, looking: &mut Looking<'a>, object: &'a ObjectRef, member: &'a Member) {
+        let facts = looking.facts;
+        let wanted = facts.wanted(object, member);
+        looking.look.is_counting |= *member.revision != *wanted;
+        let is_open = looking.open.contains_key(object);
+        let is_available = !is_open && self.is_available(object, member, facts, looking.record);
+        let is_done = member.is_done(facts.restarted);
+        let is_ours = self.restarts.contains_key(object);
+        let is_broken = !is_open && !is_available && {
+            let was_broken = !is_ours && is_broken_before(member, looking.record, facts);
+            was_broken || is_done && looking.record.is_broken(object, member)
+        };
+        if facts.per_namespace.is_some() {
+            looking.by_namespace.entry(&object.namespace).or_default().matched += 1;
+        }
+        looking.look.ready += usize::from(is_available);
+        looking.look.broken += usize::from(is_broken);
+        if !is_available && !is_broken {
+            // A broken workload is unavailable without the write, too.
+            let is_unsent = looking.open.get(object).is_some_and(|(standing, _)| *standing == Standing::Unsent)
+                && (self.is_available(object, member, facts, looking.record)
+                    || is_broken_before(member, looking.record, facts));
+            looking.count(&object.namespace, |count| {
+                count.note(1, || words::named(object));
+                count.unsent += usize::from(is_unsent);
+            });
+        }
+        if let Some(owner) = facts.owner(object, member) {
+            looking.by_owner.entry(owner).or_default().push((object, is_available, is_done || is_open));
+        }
+        let has_it = member.carries == Carries::This && *member.revision == *facts.update;
+        looking.look.updated += usize::from(has_it);
+        if is_done {
+            if !is_available && (facts.is_in_scope)(object, member) {
+                self.see_unavailable(looking, object, member, is_broken);
+            }
+        } else if self.is_left(object, member, facts) || self.leaves(object, member, (facts, looking.record)) {
+            looking.look.left += 1;
+        } else if self.left.contains_key(object) {
+            // It has changed since. It is tried after all others, so a workload that changes all the time holds up no other.
+            looking.look.left += 1;
+            looking.offer(is_available, object, member);
+        } else if (facts.is_in_scope)(object, member) {
+            looking.look.remaining += 1;
+            looking.look.again += usize::from(has_it);
+            let failure = missed_again(object, member, (facts, looking.record));
+            looking.fail(failure);
+            // The number of pods that such an owner lacks is not known.
+            if facts.held.contains(&object.namespace) {
+                looking.look.held += 1;
+            } else if facts.is_owner_unknown(object, member) {
+                looking.look.orphans += 1;
+                looking.orphan.get_or_insert(object);
+            } else {
+                looking.candidates.push((is_available, object, member));
+            }
+        }
+    }
+
+    /// Looks at one workload that has what it is to have, and is not available.
+    fn see_unavailable(&self, looking: &mut Looking<'_>, object: &ObjectRef, member: &Member, is_broken: bool) {
+        let (facts, record) = (looking.facts, looking.record);
+        // Outside of its scope, and before its begin, the rollout has made nothing unavailable.
+        let is_its = self.restarts.contains_key(object)
+            || record.is_broken(object, member)
+            || !is_unavailable_before(member, record, facts);
+        if is_its {
+            looking.are_parts_ready &= is_broken || !self.is_part(object, member, facts, record);
+            let failure = self.failure(looking, object, member, is_broken);
+            looking.fail(failure);
+        }
+    }
+}
