@@ -19,13 +19,15 @@ use sidecar_policy::refit::{self, Asked, Goal};
 use sidecar_policy::review::{Call, Caller, Review};
 use sidecar_policy::rollout::member::{Member, takes_part};
 use sidecar_policy::rollout::{
-    Answer, Done, Facts, Left, Look, Members, Memory, Owners, Pace, Published, Record, Stored, stored as revisions,
+    Aim, Answer, Done, Facts, Leading, Left, Look, Makers, Members, Memory, Owners, Pace, Published, Queries, Record,
+    Stored, stored as revisions,
 };
 use sidecar_policy::workload::{Kind, ObjectRef, Workload};
 use sidecar_policy::workloads::behind::Around;
 use sidecar_policy::workloads::census::{self, Census, Counts, Tally};
 use sidecar_policy::workloads::fleet::{Basis, Fleet};
 use sidecar_policy::workloads::starts;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
@@ -161,7 +163,7 @@ impl<'a> Leader<'a> {
         let members = self.fleet.members(&calm(), BASIS, std::iter::empty()).unwrap();
         assert_eq!(members.len(), 1);
         let look = look(&mut Memory::default(), "calm", members, &self.scene.policies);
-        assert!(look.is_complete && look.ready == 1, "{look:?}");
+        assert!(look.is_complete && look.numbers.ready == 1, "{look:?}");
     }
 
     fn see(&mut self, workload: &Workload, object: &Object, site: &Site) {
@@ -238,31 +240,28 @@ fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Polici
     let earlier = policy.earlier().and_then(|earlier| earlier.revision()).zip(policy.extent());
     let now = Timestamp::now();
     let facts = Facts {
-        policy: &policy.name,
-        leader: "leader",
+        aim: Aim {
+            policy: &policy.name,
+            kinds: &policy.kinds,
+            update: policy.revision().unwrap(),
+            published: Published { is_in_force: true, earlier },
+        },
+        leader: Leading { name: "leader", evictions: 60, again: SignedDuration::from_secs(10) },
         now,
         members,
-        owners: &Owners::new(),
-        beside: &std::collections::HashMap::new(),
-        busy: &std::collections::BTreeMap::new(),
-        kinds: &policy.kinds,
-        update: policy.revision().unwrap(),
-        published: Published { is_in_force: true, earlier },
+        makers: Makers { owners: &Owners::new(), beside: &HashMap::new(), busy: &BTreeMap::new() },
         created: now,
         restarted: None,
-        per_namespace: None,
-        can_fail: true,
-        held: std::collections::BTreeSet::new(),
         pace: Pace {
             max_unavailable: 5,
+            per_namespace: None,
             min_ready: SignedDuration::from_secs(5),
             deadline: SignedDuration::from_secs(60),
-            again: SignedDuration::from_secs(10),
         },
+        can_fail: true,
+        held: BTreeSet::new(),
         is_in_scope: &|_, _| true,
-        evictions: 60,
-        stuck: &|_| None,
-        way: &|_, _| refit::Way::Evict,
+        queries: Queries { stuck: &|_| None, way: &|_, _| refit::Way::Evict, rejection: &|_| None },
     };
     rolling.look(&facts, &Record::default())
 }

@@ -17,10 +17,12 @@ use serde_json::{Value, json};
 use sidecar_policy::policy::extent::Place;
 use sidecar_policy::refit::{Carries, Way};
 use sidecar_policy::rollout::pace::BATCH;
-use sidecar_policy::rollout::{Facts, Health, Member, Members, Memory, Owner, Owners, Pace, Published, Record};
+use sidecar_policy::rollout::{
+    Aim, Facts, Health, Leading, Makers, Member, Members, Memory, Owner, Owners, Pace, Published, Queries, Record,
+};
 use sidecar_policy::workload::Kind;
 use sidecar_policy::workload::ObjectRef;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
@@ -250,38 +252,35 @@ fn pure_plan(pods: usize) -> Option<f64> {
     let owners: Owners = (0..pods / REPLICAS).map(|number| (uid(number), owner(number))).collect();
     let pace = Pace {
         max_unavailable: pods,
+        per_namespace: None,
         min_ready: SignedDuration::ZERO,
         deadline: SignedDuration::from_mins(10),
-        again: SignedDuration::from_secs(10),
     };
     let mut times = Vec::new();
     for _ in 0..PLANS {
         let start = Instant::now();
         let facts = Facts {
-            per_namespace: None,
-            can_fail: true,
-            held: std::collections::BTreeSet::new(),
-            policy: POLICY,
-            leader: "leader",
+            aim: Aim {
+                policy: POLICY,
+                kinds: std::slice::from_ref(kind),
+                update: "new",
+                published: Published { is_in_force: true, earlier: None },
+            },
+            leader: Leading { name: "leader", evictions: pods, again: SignedDuration::from_secs(10) },
             now,
             members: &members,
-            owners: &owners,
-            beside: &std::collections::HashMap::new(),
-            busy: &std::collections::BTreeMap::new(),
-            kinds: std::slice::from_ref(kind),
-            update: "new",
-            published: Published { is_in_force: true, earlier: None },
+            makers: Makers { owners: &owners, beside: &HashMap::new(), busy: &BTreeMap::new() },
             created: before,
             restarted: None,
             pace,
+            can_fail: true,
+            held: BTreeSet::new(),
             is_in_scope: &|_, _| true,
-            evictions: pods,
-            stuck: &|_| None,
-            way: &|_, _| Way::InPlace,
+            queries: Queries { stuck: &|_| None, way: &|_, _| Way::InPlace, rejection: &|_| None },
         };
         let look = Memory::default().look(&facts, &Record::default());
         times.push(start.elapsed().as_secs_f64());
-        assert_eq!((look.remaining, look.next.len()), (pods, BATCH), "as many are next as may be announced");
+        assert_eq!((look.numbers.remaining, look.next.len()), (pods, BATCH), "as many are next as may be announced");
     }
     Some(quantile(times, 1.0))
 }

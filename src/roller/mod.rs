@@ -20,7 +20,7 @@ mod policy;
 mod task;
 
 use self::keep::Keeper;
-use self::policy::{Rolled, was_halted};
+use self::policy::{Rolled, Writing, was_halted};
 use self::task::{Happened, Task};
 use crate::api::code::Code;
 use crate::api::condition::Progress;
@@ -143,7 +143,7 @@ impl Roller<'_> {
             let rolled = self.policies.entry(name.clone()).or_default();
             rolled.is_of(&stored.uid);
             match &stored.parsed {
-                Ok(policy) if !rolled.is_busy => {
+                Ok(policy) if rolled.writing.is_none() => {
                     let announced = self.look_at_safely(policy, &snapshot, (evictions, &of_others(&evicting, name)));
                     evictions = evictions.saturating_sub(announced);
                     evicting.insert(name.clone(), self.evicting(name, &snapshot));
@@ -180,8 +180,8 @@ impl Roller<'_> {
             return 0;
         };
         let Some(task) = task else { return 0 };
-        let announced = task.evictions();
-        (rolled.is_busy, rolled.announced, rolled.recording) = (true, announced, task.record().cloned());
+        let writing = rolled.writing.insert(Writing::of(&task));
+        let announced = writing.evictions;
         let task = self.task(policy, snapshot, task);
         self.running.spawn(task);
         announced
@@ -210,7 +210,7 @@ impl Roller<'_> {
         rolled.shown.looked_at = Some(hash.to_owned());
         if let Err(why) = rolled.revisions_are_kept(snapshot, &self.workloads.operator.timing.rollout) {
             if rolls(policy) {
-                // What an earlier version has halted stays so until that can be recorded.
+                // What is halted stays so for users until the revisions are known.
                 rolled.shown.is_halted = was_halted(stored, hash);
                 rolled.shown.update = Some(hash.to_owned());
                 rolled.conclude(why, None);
@@ -241,7 +241,7 @@ impl Roller<'_> {
         let begun = self.policies.iter().map(|(name, rolled)| {
             let revisions = rolled.revisions(snapshot.revisions.of_policy(&PolicyRef::of_cluster(name)));
             let recorded = revisions.last().map_or(0, |last| last.record.progress.evictions_since(now - MINUTE));
-            recorded.saturating_add(rolled.announced)
+            recorded.saturating_add(rolled.writing.as_ref().map_or(0, |writing| writing.evictions))
         });
         let begun = begun.fold(0, usize::saturating_add);
         self.evictions.left(begun, now)
@@ -279,7 +279,7 @@ impl Roller<'_> {
             return;
         }
         let Some(rolled) = self.policies.get_mut(&policy) else { return };
-        (rolled.is_busy, rolled.announced, rolled.recording) = (false, 0, None);
+        rolled.writing = None;
         for happened in happened {
             if let Some(announced) = happened.unused_eviction() {
                 self.evictions.note_unused(announced.as_second());

@@ -5,17 +5,20 @@ use super::keep::{Kept, superfluous};
 use super::task::{Happened, Task};
 use super::{UNSEEN, covers};
 use crate::api::code::Code;
-use crate::api::condition::{Progress, condition_in};
+use crate::api::condition::Progress;
+use crate::api::v1alpha1::RollingUpdate;
 use crate::board::RolloutState as Shown;
 use crate::cluster::client::CallError;
 use crate::cluster::policies::{Snapshot, StoredPolicy as Policies};
 use crate::cluster::revisions::Knowledge;
 use crate::content::Content;
-use crate::policy::Policy;
-use crate::refit::{self, Asked, Carries};
+use crate::policy::{Policy, Site};
+use crate::refit::{self, Asked, Carries, Way};
 use crate::rollout::record::Commands;
+use crate::rollout::steps::Reached;
 use crate::rollout::{
-    Action, Busy, Event, Look, Member, Members, Owners, Published, Record, State, Stored, Unknown, World, stored,
+    Action, Aim, Busy, Event, Leading, Look, Makers, Member, Members, Next, Numbers, Outcome, Owners, Published,
+    Queries, Record, State, Stored, Unknown, World, stored,
 };
 use crate::timing;
 use crate::workload::ObjectRef;
@@ -34,12 +37,8 @@ pub(super) struct Rolled {
     uid: String,
     /// The memory of the state machine.
     state: State,
-    /// Whether writes are going on.
-    pub(super) is_busy: bool,
-    /// How many evictions are being announced.
-    pub(super) announced: usize,
-    /// The record that is being written.
-    pub(super) recording: Option<Record>,
+    /// What is being written.
+    pub(super) writing: Option<Writing>,
     /// The revisions that we have written, as the server returned them, until the watch shows them.
     written: BTreeMap<String, Written>,
     /// When the server last refused to keep a revision, and what that means.
@@ -50,11 +49,40 @@ pub(super) struct Rolled {
     pruned: Option<Instant>,
     /// When a look panicked. The next one waits.
     pub(super) panicked: Option<Instant>,
-    /// Why new workloads do not get the content of a revision, by its hash and the hash of the policy's spec.
-    rejections: RefCell<HashMap<(String, String), Option<String>>>,
+    rejections: Rejections,
     /// What else the condition says.
     note: String,
     pub(super) shown: Shown,
+}
+
+/// What a task is writing, which nothing has shown yet.
+#[derive(Default)]
+pub(super) struct Writing {
+    /// How many evictions that announces.
+    pub(super) evictions: usize,
+    record: Option<Record>,
+}
+
+impl Writing {
+    pub(super) fn of(task: &Task) -> Self {
+        Self { evictions: task.evictions(), record: task.record().cloned() }
+    }
+}
+
+/// Why new workloads do not get the content of a revision, by its hash and the hash of the policy's spec.
+#[derive(Default)]
+struct Rejections(RefCell<HashMap<(String, String), Option<String>>>);
+
+impl Rejections {
+    /// [`stored::rejection`], judged once.
+    fn of(&self, policy: &Policy, stored: &Stored, site: &Site) -> Option<String> {
+        let key = (stored.revision.hash.clone(), policy.spec_hash.clone());
+        let mut known = self.0.borrow_mut();
+        if known.len() > 64 {
+            known.clear();
+        }
+        known.entry(key).or_insert_with(|| stored::rejection(policy, &stored.revision, site)).clone()
+    }
 }
 
 /// A revision that we have written.
@@ -81,7 +109,8 @@ impl Rolled {
     /// Forgets everything about a policy of the same name that has been deleted.
     pub(super) fn is_of(&mut self, uid: &str) {
         if self.uid != uid {
-            *self = Self { uid: uid.to_owned(), is_busy: self.is_busy, ..Self::default() };
+            let writing = self.writing.as_ref().map(|_| Writing::default());
+            *self = Self { uid: uid.to_owned(), writing, ..Self::default() };
         }
     }
 
@@ -105,7 +134,8 @@ impl Rolled {
     /// are those of its policy that are known.
     pub(super) fn evicting(&self, shown: &[Stored], members: &Members, now: Timestamp) -> Busy {
         let revisions = self.revisions(shown);
-        let record = self.recording.as_ref().or(revisions.last().map(|last| &last.record));
+        let writing = self.writing.as_ref().and_then(|writing| writing.record.as_ref());
+        let record = writing.or(revisions.last().map(|last| &last.record));
         record.map(|record| self.state.evicting(record, members, now)).unwrap_or_default()
     }
 
@@ -179,81 +209,14 @@ impl Rolled {
         revisions: &[Stored],
         around: &Around<'_>,
     ) -> Option<Task> {
-        let settings = policy.rolling.as_ref()?;
-        let hash = policy.revision()?;
-        let operator = &around.workloads.operator;
-        let (workloads, site) = (around.workloads, operator.site());
+        let site = around.workloads.operator.site();
+        let (hash, settings) = (policy.revision()?, policy.rolling.as_ref()?);
+        let rolling = Rolling { policy, hash, settings, at, revisions, site };
         let last = revisions.last().filter(|last| last.revision.hash == hash);
         let reached = last.and_then(|last| last.record.reached.as_ref());
-        let are_in_steps = reached.is_some_and(|reached| stored::holds(reached, &settings.steps));
-        let namespaces = are_in_steps.then(|| namespaces(around, policy)).flatten();
-        let rejections = &self.rejections;
-        let rejection = |stored: &Stored| {
-            let key = (stored.revision.hash.clone(), policy.spec_hash.clone());
-            let mut known = rejections.borrow_mut();
-            if known.len() > 64 {
-                known.clear();
-            }
-            known.entry(key).or_insert_with(|| stored::rejection(policy, &stored.revision, &site)).clone()
-        };
-        let earlier = policy.earlier().and_then(|earlier| earlier.revision()).zip(policy.extent());
-        let halted_before = was_halted(at, hash).then(|| halted_before(at));
-        let asked = Asked {
-            restarted: None,
-            pod_update: settings.pod_update,
-            can_resize: operator.capabilities().known_minor().is_none_or(|minor| minor >= RESIZE),
-            carrier: None,
-        };
-        let owners = around.owners.as_ref().map(AsRef::as_ref).map_err(Clone::clone);
-        let (outcome, updates) = workloads.fleet(|fleet| {
-            let served = policy.kinds.iter().filter(|kind| !kind.is_job() && operator.resource(kind).is_some());
-            let members = workloads.basis(at).and_then(|basis| fleet.members(&policy.reference(), basis, served));
-            let beside = owners.as_ref().map(|owners| fleet.beside(&policy.reference(), owners)).unwrap_or_default();
-            let stuck = |object: &ObjectRef| {
-                workloads.starts(|starts| starts.stuck_in(object, &policy.reference(), policy.template_hash()))
-            };
-            let way = |object: &ObjectRef, member: &Member| {
-                let from = match &member.carries {
-                    Carries::Other(hash) => {
-                        revisions.iter().rev().find(|stored| stored.revision.template.hash == *hash)
-                    }
-                    Carries::This | Carries::Nothing | Carries::Unreadable => None,
-                };
-                let from = from.map(|stored| &*stored.revision);
-                refit::expected(&object.kind, from, policy.at_place(&object.namespace, &member.place), &site, &asked)
-            };
-            let world = World {
-                policy: &policy.name,
-                leader: around.leader,
-                now: Timestamp::now(),
-                settings,
-                is_paused: policy.spec.is_paused(),
-                update: hash,
-                revisions,
-                commands: commands(at),
-                published: Published { is_in_force: around.is_in_force, earlier },
-                halted_before: halted_before.as_deref(),
-                again: SignedDuration::try_from(operator.timing.rollout.again).unwrap_or_default(),
-                kinds: &policy.kinds,
-                members,
-                owners,
-                beside: &beside,
-                busy: around.busy,
-                namespaces: namespaces.as_ref(),
-                evictions: around.evictions,
-                stuck: &stuck,
-                way: &way,
-                rejection: &rejection,
-            };
-            let outcome = self.state.step(Event::Look(&world));
-            let updates = outcome.actions.iter().filter_map(|action| match action {
-                Action::Update(next) => Some((next.clone(), members?.get(&next.object)?.clone())),
-                _ => None,
-            });
-            let updates: Vec<_> = updates.collect();
-            (outcome, updates)
-        });
+        let rejection = |stored: &Stored| self.rejections.of(policy, stored, &rolling.site);
         let barred = reached.and_then(|reached| stored::barred(reached, revisions, &rejection));
+        let (outcome, updates) = rolling.look(&mut self.state, around, reached, &rejection);
         self.note = note(at, barred);
         self.show(at, revisions, hash);
         if let Some(progress) = outcome.progress {
@@ -261,7 +224,7 @@ impl Rolled {
         }
         let ahead = last.map(|last| last.record.ahead).unwrap_or_default();
         let restarted = commands(at).counted(ahead).restarted;
-        Task::of(outcome.actions, updates, revisions, hash, (settings, restarted))
+        Task::of(outcome.actions, updates, revisions, hash, (rolling.settings, restarted))
     }
 
     fn show(&mut self, at: &Policies, revisions: &[Stored], hash: &str) {
@@ -278,7 +241,7 @@ impl Rolled {
     pub(super) fn conclude(&mut self, progress: Progress, look: Option<&Look>) {
         self.shown.progress = Some(progress.noting(&self.note));
         // Without a look, nothing new is known.
-        if let Some(Look { updated, ready, remaining, .. }) = look {
+        if let Some(Numbers { updated, ready, remaining, .. }) = look.map(|look| &look.numbers) {
             (self.shown.updated, self.shown.ready, self.shown.remaining) = (*updated, *ready, *remaining);
         }
     }
@@ -339,6 +302,89 @@ impl Rolled {
     }
 }
 
+/// A policy that rolls, with its stored revisions.
+struct Rolling<'a> {
+    policy: &'a Arc<Policy>,
+    /// The hash of the revision that it has now.
+    hash: &'a str,
+    settings: &'a RollingUpdate,
+    at: &'a Policies,
+    revisions: &'a [Stored],
+    site: Arc<Site>,
+}
+
+impl Rolling<'_> {
+    /// Has the machine look at the rollout, which has `reached` so far. Returns the workloads to update with what is known of each.
+    fn look(
+        &self,
+        state: &mut State,
+        around: &Around<'_>,
+        reached: Option<&Reached>,
+        rejection: &dyn Fn(&Stored) -> Option<String>,
+    ) -> (Outcome, Vec<(Next, Member)>) {
+        let Self { policy, settings, at, .. } = self;
+        let (workloads, operator) = (around.workloads, &around.workloads.operator);
+        let are_in_steps = reached.is_some_and(|reached| stored::holds(reached, &settings.steps));
+        let namespaces = are_in_steps.then(|| namespaces(around, policy)).flatten();
+        let earlier = policy.earlier().and_then(|earlier| earlier.revision()).zip(policy.extent());
+        let asked = Asked {
+            restarted: None,
+            pod_update: settings.pod_update,
+            can_resize: operator.capabilities().known_minor().is_none_or(|minor| minor >= RESIZE),
+            carrier: None,
+        };
+        workloads.fleet(|fleet| {
+            let served = policy.kinds.iter().filter(|kind| !kind.is_job() && operator.resource(kind).is_some());
+            let members = workloads.basis(at).and_then(|basis| fleet.members(&policy.reference(), basis, served));
+            let owners = around.owners.as_deref().map_err(Clone::clone);
+            let beside = owners.as_ref().map(|owners| fleet.beside(&policy.reference(), owners)).unwrap_or_default();
+            let stuck = |object: &ObjectRef| {
+                workloads.starts(|starts| starts.stuck_in(object, &policy.reference(), policy.template_hash()))
+            };
+            let world = World {
+                aim: Aim {
+                    policy: &policy.name,
+                    kinds: &policy.kinds,
+                    update: self.hash,
+                    published: Published { is_in_force: around.is_in_force, earlier },
+                },
+                leader: Leading {
+                    name: around.leader,
+                    evictions: around.evictions,
+                    again: SignedDuration::try_from(operator.timing.rollout.again).unwrap_or_default(),
+                },
+                now: Timestamp::now(),
+                settings,
+                is_paused: policy.spec.is_paused(),
+                revisions: self.revisions,
+                commands: commands(at),
+                members,
+                makers: owners.map(|owners| Makers { owners, beside: &beside, busy: around.busy }),
+                namespaces: namespaces.as_ref(),
+                queries: Queries { stuck: &stuck, way: &|object, member| self.way(object, member, &asked), rejection },
+            };
+            let outcome = state.step(Event::Look(&world));
+            let updates = outcome.actions.iter().filter_map(|action| match action {
+                Action::Update(next) => Some((next.clone(), members?.get(&next.object)?.clone())),
+                _ => None,
+            });
+            let updates = updates.collect();
+            (outcome, updates)
+        })
+    }
+
+    /// How a workload is expected to be brought up to date.
+    fn way(&self, object: &ObjectRef, member: &Member, asked: &Asked<'_>) -> Way {
+        let has = |stored: &&Stored, hash: &str| stored.revision.template.hash == hash;
+        let from = match &member.carries {
+            Carries::Other(hash) => self.revisions.iter().rev().find(|stored| has(stored, hash)),
+            Carries::This | Carries::Nothing | Carries::Unreadable => None,
+        };
+        let from = from.map(|stored| &*stored.revision);
+        refit::expected(&object.kind, from, self.policy.at_place(&object.namespace, &member.place), &self.site, asked)
+    }
+}
+
 /// What it means for a rollout that its revision cannot be kept. Without a verdict, the next attempt may succeed.
 fn not_kept(error: &CallError) -> Progress {
     let is_away = matches!(error, CallError::Away(_) | CallError::Unconnected(_));
@@ -375,14 +421,6 @@ fn note(at: &Policies, barred: Option<String>) -> String {
 /// Whether the status says that the rollout of the revision `hash` is halted.
 pub(super) fn was_halted(at: &Policies, hash: &str) -> bool {
     at.status["halted"] == true && at.status["updateRevision"] == hash
-}
-
-/// The message of a halt that an earlier version has written to the status.
-fn halted_before(at: &Policies) -> String {
-    let condition = condition_in(&at.status, "Progressing");
-    let message = condition.and_then(|condition| condition["message"].as_str()).unwrap_or_default();
-    let prefix = format!("{}: ", Code::Halted);
-    message.strip_prefix(&prefix).unwrap_or(message).to_owned()
 }
 
 fn refusal() -> String {

@@ -112,8 +112,7 @@ impl Task {
             }
             Self::Restore(content, number) => {
                 let now = Timestamp::now();
-                let progress = Progress { begun: Some(now), ended: Some(now), ..Progress::default() };
-                let record = Record { complete: Some(now), progress, ..Record::default() };
+                let record = Record::complete(now, now);
                 vec![Happened::Kept(keeper.create(policy, &content, number, &record, foreign).await)]
             }
             Self::Prune(old) => {

@@ -136,8 +136,8 @@ impl State {
         let recorded = hash.as_deref().and_then(|hash| revisions.with_hash(hash));
         // Revisions tell of a halt, and of its end, before the status does.
         let is_resumed = recorded.map(|stored| &stored.record.progress).is_some_and(|recorded| {
-            let is_over = recorded.begun.is_some() && recorded.halted.is_none();
-            is_over || asked(RESUMED_AT_KEY) > recorded.resumed
+            let is_over = recorded.times.begun.is_some() && recorded.halted.is_none();
+            is_over || asked(RESUMED_AT_KEY) > recorded.followed.resumed
         });
         let is_other = status.update_revision.is_some() && status.update_revision != hash;
         if progress.is_some() && (is_other || status.observed_generation != Some(policy.generation())) {
@@ -428,7 +428,7 @@ mod tests {
             let mut stored = stored(2, &content("envoy:2"), None);
             let halted = Halted { at: Timestamp::UNIX_EPOCH, message: "why".to_owned() };
             let progress = &mut stored.record.progress;
-            (progress.begun, progress.resumed) = (Some(Timestamp::UNIX_EPOCH), time(followed));
+            (progress.times.begun, progress.followed.resumed) = (Some(Timestamp::UNIX_EPOCH), time(followed));
             progress.halted = is_halted.then_some(halted);
             State::of(&serde_json::from_value(policy).unwrap(), &Revisions::of([stored])).unwrap()
         };

@@ -52,7 +52,7 @@ pub(super) async fn resume(options: ResumeOptions, out: &mut impl Write) -> Resu
     let revisions = Revisions::read(&client, &operator.operator_namespace, name, own).await.unwrap_or_default();
     let latest = revisions.0.last().map(|latest| &latest.record);
     let since = latest.and_then(|latest| Some(latest.reached.as_ref()?.since));
-    let followed = latest.and_then(|latest| latest.progress.resumed);
+    let followed = latest.and_then(|latest| latest.progress.followed.resumed);
     // The server tells whole seconds, and the pause may have begun in this one.
     let now = live::server_time(&client).await;
     let now = now.saturating_add(SignedDuration::from_millis(999)).unwrap_or(now);

@@ -5,7 +5,7 @@ use serde_json::json;
 use sidecar_policy_core::content::{Content, Revision};
 use sidecar_policy_core::policy::extent::{Extent, Place};
 use sidecar_policy_core::policy::{Policy, Site};
-use sidecar_policy_core::rollout::record::{Commands, Progress, Record};
+use sidecar_policy_core::rollout::record::{Commands, Record};
 use sidecar_policy_core::rollout::stored::{Stored, current, holds};
 use std::sync::{Arc, LazyLock};
 
@@ -363,9 +363,7 @@ impl Kept {
 
     /// A revision whose rollout was complete before, after the workloads were made.
     pub fn complete(content: Number, number: u8) -> Self {
-        let (begun, ended) = (Some(at(10_000)), Some(at(20_000)));
-        let progress = Progress { begun, ended, ..Progress::default() };
-        let record = Record { complete: ended, progress, ..Record::default() };
+        let record = Record::complete(at(10_000), at(20_000));
         Self { content, number, owner: 1, created: 0, version: 1, record }
     }
 }

@@ -8,13 +8,14 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sidecar_policy_core::api::condition::Progress;
 use sidecar_policy_core::refit::{Carries, Way};
-use sidecar_policy_core::rollout::record::{self, Record};
+use sidecar_policy_core::rollout::record::Record;
 use sidecar_policy_core::rollout::stored::{Begin, Stored, current};
 use sidecar_policy_core::rollout::{
-    Action, Answer, Done, Event, Health, Member, Members, Next, Outcome, Owner, Owners, Published, State, World,
+    Action, Aim, Answer, Done, Event, Health, Leading, Makers, Member, Members, Next, Outcome, Owner, Owners,
+    Published, Queries, State, World,
 };
 use sidecar_policy_core::workload::{Kind, ObjectRef};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 
 /// How long a workload waits that the server refused for a reason that may pass, in seconds.
@@ -233,32 +234,30 @@ impl Leader {
         };
         let update = hash(spec.content);
         let name = format!("leader-{}", self.name);
-        let beside = std::collections::HashMap::new();
         let world = World {
-            beside: &beside,
-            busy: &BTreeMap::new(),
-            policy: "p",
-            leader: &name,
+            aim: Aim {
+                policy: "p",
+                kinds: &KINDS,
+                update: &update,
+                published: Published {
+                    is_in_force: delivered == self.frozen.delivered.as_ref().unwrap_or(&cluster.delivered),
+                    earlier: earlier.as_ref().map(|(hash, updated)| (hash.as_str(), *updated)),
+                },
+            },
+            leader: Leading {
+                name: &name,
+                evictions: scene.evictions.saturating_sub(announced(stored, cluster.now)),
+                again: SignedDuration::from_secs(AGAIN.into()),
+            },
             now: at(cluster.now),
             settings: scene.settings.rolling(),
             is_paused: spec.is_paused,
-            update: &update,
             revisions: stored,
             commands: spec.commands(),
-            published: Published {
-                is_in_force: delivered == self.frozen.delivered.as_ref().unwrap_or(&cluster.delivered),
-                earlier: earlier.as_ref().map(|(hash, updated)| (hash.as_str(), *updated)),
-            },
-            halted_before: None,
-            again: SignedDuration::from_secs(AGAIN.into()),
-            kinds: &KINDS,
             members: Some(&members),
-            owners: Ok(&owners),
+            makers: Ok(Makers { owners: &owners, beside: &HashMap::new(), busy: &BTreeMap::new() }),
             namespaces: Some(&namespaces),
-            evictions: scene.evictions.saturating_sub(announced(stored, cluster.now)),
-            stuck: &bad,
-            way: &way,
-            rejection: &|_| None,
+            queries: Queries { stuck: &bad, way: &way, rejection: &|_| None },
         };
         let outcome = state.step(Event::Look(&world));
         self.state = state;
@@ -459,7 +458,7 @@ fn turn(last: &Kept, spec: &Spec) -> Turn {
         number: last.number,
         is_back: last.record.reached.as_ref().is_some_and(|reached| reached.undone),
         restarted: spec.restarted,
-        resumed: last.record.progress.resumed_at,
+        resumed: last.record.progress.followed.resumed_at,
     }
 }
 
@@ -487,9 +486,8 @@ fn housekeeping(
     if is_there || !is_known {
         return None;
     }
-    let progress = record::Progress { begun: Some(at(now)), ended: Some(at(now)), ..record::Progress::default() };
-    let record = Record { complete: Some(at(now)), progress, ..Record::default() };
-    Some(Todo::Begin(from, last.number.saturating_sub(1).max(1), None, Box::new(record)))
+    let record = Box::new(Record::complete(at(now), at(now)));
+    Some(Todo::Begin(from, last.number.saturating_sub(1).max(1), None, record))
 }
 
 /// Has the server store a revision. None if it was another version, or another leader has created it.
@@ -539,13 +537,13 @@ fn judge_record(cluster: &mut Cluster, kept: &Kept, record: &Record) {
     let is_last =
         cluster.own().last().is_some_and(|last| last.content == kept.content && last.content == cluster.spec.content);
     let is_restart = cluster.spec.restarted.is_some();
-    if before.progress.ended.is_some() && after.progress.halted.is_some() && !is_restart {
+    if before.progress.times.ended.is_some() && after.progress.halted.is_some() && !is_restart {
         cluster.deny(Sentence::Ended);
     }
     if is_last {
         if after.progress.halted.is_some() {
             cluster.is_halted = true;
-        } else if after.progress.resumed > before.progress.resumed {
+        } else if after.progress.followed.resumed > before.progress.followed.resumed {
             cluster.is_halted = false;
         } else if cluster.is_halted {
             cluster.deny(Sentence::Halt);

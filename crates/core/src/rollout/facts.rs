@@ -5,7 +5,7 @@ use super::record::Commands;
 use super::stored::Stored;
 use crate::api::v1alpha1::{MaxUnavailable, RollingUpdate};
 use crate::policy::extent::Extent;
-use crate::refit::Way;
+use crate::refit::{Carries, Way};
 use crate::workload::{Kind, ObjectRef};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -14,40 +14,63 @@ use std::sync::Arc;
 
 /// All that is known of a policy that rolls, and of the cluster, at one moment.
 pub struct World<'a> {
-    pub policy: &'a str,
-    /// The name of this leader: another one than that of any process before.
-    pub leader: &'a str,
+    pub aim: Aim<'a>,
+    pub leader: Leading<'a>,
     pub now: Timestamp,
     pub settings: &'a RollingUpdate,
     pub is_paused: bool,
-    /// The hash of the revision that the policy has now.
-    pub update: &'a str,
     /// The stored revisions of the policy, oldest first.
     pub revisions: &'a [Stored],
     /// The last commands, as written.
     pub commands: Commands,
-    pub published: Published<'a>,
-    /// The message of a halt in the status of the policy, where an earlier version kept it.
-    pub halted_before: Option<&'a str>,
-    /// How long a workload waits that the server refused for a reason that may pass.
-    pub again: SignedDuration,
-    /// The kinds that the policy targets.
-    pub kinds: &'a [Arc<Kind>],
     /// What the policy matches. None until that has been compared with the policy as it is now.
     pub members: Option<&'a Members>,
     /// What makes pods.
     ///
     /// # Errors
     /// Why it is not known.
-    pub owners: Result<&'a Owners, Unknown>,
+    pub makers: Result<Makers<'a>, Unknown>,
+    /// The namespaces that the policy covers, with their Namespace objects, if steps hold. None until they have been read.
+    pub namespaces: Option<&'a BTreeMap<String, Arc<Value>>>,
+    pub queries: Queries<'a>,
+}
+
+/// What is rolled out.
+#[derive(Clone, Copy)]
+pub struct Aim<'a> {
+    /// The name of the policy.
+    pub policy: &'a str,
+    /// The kinds that it targets.
+    pub kinds: &'a [Arc<Kind>],
+    /// The hash of the revision that it has now: the update revision.
+    pub update: &'a str,
+    pub published: Published<'a>,
+}
+
+/// The leader that looks.
+#[derive(Clone, Copy)]
+pub struct Leading<'a> {
+    /// Its name: another one than that of any process before.
+    pub name: &'a str,
+    /// How many pods may be evicted now.
+    pub evictions: usize,
+    /// How long a workload waits that the server refused for a reason that may pass, such as a PodDisruptionBudget.
+    pub again: SignedDuration,
+}
+
+/// What makes pods.
+#[derive(Clone, Copy)]
+pub struct Makers<'a> {
+    pub owners: &'a Owners,
     /// How many pods each owner has that are no members, by its UID.
     pub beside: &'a HashMap<Arc<str>, usize>,
     /// What rollouts of other policies may be evicting.
     pub busy: &'a Busy,
-    /// The namespaces that the policy covers, with their Namespace objects, if steps hold. None until they have been read.
-    pub namespaces: Option<&'a BTreeMap<String, Arc<Value>>>,
-    /// How many pods may be evicted now.
-    pub evictions: usize,
+}
+
+/// What is asked about single workloads and revisions, only where the answer counts.
+#[derive(Clone, Copy)]
+pub struct Queries<'a> {
     /// Why a container of the policy does not start in a workload.
     pub stuck: &'a dyn Fn(&ObjectRef) -> Option<String>,
     /// How a workload is expected to be brought up to date.
@@ -86,15 +109,15 @@ impl Published<'_> {
 
 /// How fast a rollout goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Pace<'a> {
     /// The most workloads that may be unavailable at once.
     pub max_unavailable: usize,
+    /// The same in one namespace; none if only [`Self::max_unavailable`] counts.
+    pub per_namespace: Option<&'a MaxUnavailable>,
     /// How long a replacement must be ready before it counts.
     pub min_ready: SignedDuration,
     /// How long a replacement may take until it counts.
     pub deadline: SignedDuration,
-    /// How long a workload waits that the server refused for a reason that may pass, such as a PodDisruptionBudget.
-    pub again: SignedDuration,
 }
 
 /// The owners of which a rollout may evict a pod at any moment, by UID, each with the time of its first announcement.
@@ -107,40 +130,34 @@ pub fn key(object: &ObjectRef) -> String {
 
 /// The facts by which workloads are chosen.
 pub struct Facts<'a> {
-    pub policy: &'a str,
-    pub leader: &'a str,
+    pub aim: Aim<'a>,
+    pub leader: Leading<'a>,
     pub now: Timestamp,
     pub members: &'a Members,
-    pub owners: &'a Owners,
-    /// How many pods each owner has that are no members, by its UID.
-    pub beside: &'a HashMap<Arc<str>, usize>,
-    pub busy: &'a Busy,
-    pub kinds: &'a [Arc<Kind>],
-    /// The hash of the update revision.
-    pub update: &'a str,
-    pub published: Published<'a>,
+    pub makers: Makers<'a>,
     /// When the update revision was first stored.
     pub created: Timestamp,
     /// The time of the last `scpol rollout restart` that counts.
     pub restarted: Option<Timestamp>,
-    pub pace: Pace,
-    /// The most workloads of one namespace that may be unavailable at once; none if only [`Pace::max_unavailable`] counts.
-    pub per_namespace: Option<&'a MaxUnavailable>,
+    pub pace: Pace<'a>,
     /// Whether a workload that fails is a failure of the rollout: it has neither ended nor failed.
     pub can_fail: bool,
     /// The namespaces in which nothing more is updated, because a workload there has failed.
     pub held: BTreeSet<String>,
     /// Whether the workload is to be brought up to date now.
     pub is_in_scope: &'a dyn Fn(&ObjectRef, &Member) -> bool,
-    pub evictions: usize,
-    pub stuck: &'a dyn Fn(&ObjectRef) -> Option<String>,
-    pub way: &'a dyn Fn(&ObjectRef, &Member) -> Way,
+    pub queries: Queries<'a>,
 }
 
 impl<'a> Facts<'a> {
     /// The hash of the revision that the workload is to have.
     pub(super) fn wanted(&self, object: &ObjectRef, member: &Member) -> &str {
-        self.published.wanted(object, member, self.update)
+        self.aim.published.wanted(object, member, self.aim.update)
+    }
+
+    /// Whether the workload has the update revision.
+    pub(super) fn has_update(&self, member: &Member) -> bool {
+        member.carries == Carries::This && *member.revision == *self.aim.update
     }
 
     /// Whether the workload may be updated now.
@@ -150,24 +167,24 @@ impl<'a> Facts<'a> {
 
     /// The most of `matched` workloads of one namespace that may be unavailable at once.
     pub(super) fn limit(&self, matched: usize) -> usize {
-        self.per_namespace.map_or(usize::MAX, |limit| limit.of(matched))
+        self.pace.per_namespace.map_or(usize::MAX, |limit| limit.of(matched))
     }
 
     /// The controller of a pod. A user can write any owner into a pod: one of another namespace is none.
     pub(super) fn owner<'m>(&self, object: &ObjectRef, member: &'m Member) -> Option<&'m Arc<str>> {
         let is_here = |owner: &Owner| owner.namespace == object.namespace;
-        member.owner.as_ref().filter(|uid| self.owners.get(*uid).is_none_or(is_here))
+        member.owner.as_ref().filter(|uid| self.makers.owners.get(*uid).is_none_or(is_here))
     }
 
     /// Whether the owner of a pod is not known: it is new, wants no pods any more, or is none.
     pub(super) fn is_owner_unknown(&self, object: &ObjectRef, member: &Member) -> bool {
-        let is_known = |owner: &Arc<str>| self.owners.contains_key(owner);
+        let is_known = |owner: &Arc<str>| self.makers.owners.contains_key(owner);
         object.kind.is_pod() && member.owner.is_some() && !self.owner(object, member).is_some_and(is_known)
     }
 
     /// Whether what happened `at` that time is not tried again yet.
     pub(super) fn is_recent(&self, at: Timestamp) -> bool {
-        self.now.duration_since(at) < self.pace.again
+        self.now.duration_since(at) < self.leader.again
     }
 
     /// The workload of that name in a record, if it is there.
@@ -180,7 +197,7 @@ impl<'a> Facts<'a> {
     /// What that name in a record means.
     pub(super) fn object(&self, name: &str) -> Option<ObjectRef> {
         let (resource, place) = name.split_once('/')?;
-        let kind = self.kinds.iter().find(|kind| kind.group_resource() == resource)?;
+        let kind = self.aim.kinds.iter().find(|kind| kind.group_resource() == resource)?;
         Some(ObjectRef::new(kind, place.split_once('/')?))
     }
 }

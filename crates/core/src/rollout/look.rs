@@ -9,33 +9,14 @@ use std::sync::Arc;
 /// The most workloads that a message names.
 pub const NAMED: usize = 3;
 
-/// How far a rollout is.
+/// What a look says of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// What the policy matches.
-    pub matched: usize,
-    /// The part that carries the update revision.
-    pub updated: usize,
-    /// The part that is available.
-    pub ready: usize,
-    /// What is in scope and still to be done.
-    pub remaining: usize,
-    /// The part of these that has the revision, and that a restart makes anew.
-    pub again: usize,
-    /// What is left as it is.
-    pub left: usize,
-    /// What counts against `maxUnavailable`.
-    pub unavailable: usize,
-    /// What was unavailable before the rollout began and is so since. It counts no more.
-    pub broken: usize,
-    /// The part of these whose owner is not known. They wait.
-    pub orphans: usize,
+    pub numbers: Numbers,
     /// What to update now, in this order.
     pub next: Vec<Next>,
     /// The first failures that the record does not have, in the order of their names.
     pub failures: Vec<Failure>,
-    /// The part of `remaining` that waits because another workload of its namespace has failed.
-    pub held: usize,
     /// True while some workloads have not been compared with the revision that they are to have.
     pub is_counting: bool,
     /// True once everything in scope is updated or left, and all that was updated is available.
@@ -48,10 +29,35 @@ pub struct Look {
     pub unfinished: BTreeSet<String>,
 }
 
+/// How far a rollout is, in workloads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Numbers {
+    /// What the policy matches.
+    pub matched: usize,
+    /// The part that carries the update revision.
+    pub updated: usize,
+    /// The part that is available.
+    pub ready: usize,
+    /// What is in scope and still to be done.
+    pub remaining: usize,
+    /// The part of these that has the revision, and that a restart makes anew.
+    pub again: usize,
+    /// The part of `remaining` that waits because another workload of its namespace has failed.
+    pub held: usize,
+    /// The part of `remaining` whose owner is not known. They wait.
+    pub orphans: usize,
+    /// What is left as it is.
+    pub left: usize,
+    /// What counts against `maxUnavailable`.
+    pub unavailable: usize,
+    /// What was unavailable before the rollout began and is so since. It counts no more.
+    pub broken: usize,
+}
+
 impl Look {
     /// Whether nothing is to be updated, not even what was left and has changed.
     pub(super) fn is_idle(&self) -> bool {
-        self.remaining == 0 && self.next.is_empty()
+        self.numbers.remaining == 0 && self.next.is_empty()
     }
 }
 

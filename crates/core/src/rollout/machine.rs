@@ -1,9 +1,9 @@
 //! The state machine of one policy's rollout.
 
 use super::answer::Answer;
-use super::facts::{Busy, Facts, Pace, Unknown, World, key};
+use super::facts::{Busy, Facts, Makers, Pace, Unknown, World, key};
 use super::look::{Look, Next};
-use super::member::{Member, Members, Owners};
+use super::member::{Member, Members};
 use super::pace::Memory;
 use super::record::{Ahead, Evicted, Halted, MOST, Record, Write};
 use super::steps::{Now, Reached};
@@ -126,14 +126,14 @@ impl State {
     }
 
     fn looked(&mut self, world: &World<'_>) -> Outcome {
-        let Some(revision) = world.revisions.last().filter(|last| last.revision.hash == world.update) else {
+        let Some(revision) = world.revisions.last().filter(|last| last.revision.hash == world.aim.update) else {
             return Progress::NewRevision("its revision is not stored yet".into()).into();
         };
         let record = &revision.record;
         if record.progress.is_replaced {
             return held(record, "its rollout begins again").into();
         }
-        if record.progress.begun.is_none() {
+        if record.progress.times.begun.is_none() {
             return self.adopt(world, revision);
         }
         let ahead = Ahead::of(world.commands, world.revisions.iter().map(|stored| stored.record.ahead), world.now);
@@ -149,18 +149,19 @@ impl State {
         let restarted = world.commands.counted(ahead).restarted;
         self.turn_to(world, record, restarted);
         let reached = record.reached.as_ref().filter(|reached| holds(reached, &world.settings.steps));
-        let barred = reached.and_then(|reached| stored::barred(reached, world.revisions, world.rejection));
-        let (members, owners) = match known(world, record, reached, barred.is_some()) {
+        let barred = reached.and_then(|reached| stored::barred(reached, world.revisions, world.queries.rejection));
+        let known = match known(world, record, reached, barred.is_some()) {
             Ok(known) => known,
             Err(progress) => return progress.into(),
         };
         let is_in_scope = |object: &ObjectRef, member: &Member| {
             reached.is_none_or(|reached| reached.undone || reached.extent.has_place(&object.namespace, &member.place))
         };
-        let facts = facts(world, revision, (members, owners), restarted, &is_in_scope);
+        let facts = facts(world, revision, known, restarted, &is_in_scope);
         let look = self.memory.look(&facts, record);
         let open = self.memory.still_open(&facts, record);
-        let resumed = world.commands.resumed.filter(|asked| is_new(*asked, record.progress.resumed, world.now));
+        let resumed =
+            world.commands.resumed.filter(|asked| is_new(*asked, record.progress.followed.resumed, world.now));
         let is_untouched = |(name, write): &(&String, &Write)| self.memory.has_written_nothing(&facts, name, write);
         let untouched = record.progress.writes.iter().filter(is_untouched).map(|(name, _)| name.clone()).collect();
         let seeing = Seeing { world, record, reached, barred, restarted, resumed, look, open, untouched };
@@ -169,30 +170,23 @@ impl State {
         outcome
     }
 
-    /// Begins the rollout of a revision that was stored while the policy did not roll. Records what an earlier version, which stored less,
-    /// has left: a halt was in the status of the policy then.
+    /// Begins the rollout of a revision that was stored while the policy did not roll.
     fn adopt(&mut self, world: &World<'_>, revision: &Stored) -> Outcome {
         let mut record = revision.record.clone();
-        record.progress.begun = Some(world.now);
-        record.progress.disturbed.get_or_insert(world.now);
-        record.progress.resumed = world.commands.resumed;
-        if record.progress.ended.is_some() {
-            let ahead = Ahead::of(world.commands, [record.ahead].into_iter(), world.now);
-            record.progress.restarted = world.commands.counted(ahead).restarted;
-        }
-        record.progress.halted =
-            world.halted_before.map(|message| Halted { at: world.now, message: message.to_owned() });
+        record.progress.times.begun = Some(world.now);
+        record.progress.times.disturbed.get_or_insert(world.now);
+        record.progress.followed.resumed = world.commands.resumed;
         self.record(world, record, Progress::NewRevision("reading how far it is".into()))
     }
 
     /// Forgets the rollout that was, if this is another one.
     fn turn_to(&mut self, world: &World<'_>, record: &Record, restarted: Option<Timestamp>) {
         let about = About {
-            update: world.update.to_owned(),
-            begun: record.progress.begun,
+            update: world.aim.update.to_owned(),
+            begun: record.progress.times.begun,
             is_undone: record.reached.as_ref().is_some_and(|reached| reached.undone),
             restarted,
-            resumed: record.progress.resumed,
+            resumed: record.progress.followed.resumed,
         };
         if self.about.as_ref() != Some(&about) {
             self.about = Some(about);
@@ -208,16 +202,11 @@ impl State {
         if let Some(asked) = seeing.resumed {
             return self.resume(seeing, asked);
         }
-        let is_undone = seeing.reached.is_some_and(|reached| reached.undone);
         if !look.failures.is_empty() && seeing.is_going() && record.progress.halted.is_none() {
             return self.failed(seeing);
         }
         if let Some(halted) = &record.progress.halted {
             return self.halted(seeing, &halted.message);
-        }
-        if is_undone {
-            // Written by an earlier version, which had the halt in the status of the policy.
-            return self.halted(seeing, "the rollout failed");
         }
         if world.is_paused {
             return Progress::Paused("`spec.updateStrategy.paused` is true".into()).into();
@@ -228,9 +217,9 @@ impl State {
             if let Some(outcome) = self.advance(seeing, reached) {
                 return outcome;
             }
-            let paused = reached.paused(&world.settings.steps).filter(|_| look.remaining == 0);
+            let paused = reached.paused(&world.settings.steps).filter(|_| look.numbers.remaining == 0);
             meanwhile = paused.map(Progress::Paused);
-        } else if look.is_complete || !seeing.is_going() && look.remaining == 0 {
+        } else if look.is_complete || !seeing.is_going() && look.numbers.remaining == 0 {
             if seeing.is_going() || look.next.is_empty() {
                 return self.complete(seeing);
             }
@@ -275,8 +264,8 @@ impl State {
         next.progress.failed.clear();
         // The pods that were missed have had their chance, and what is missing has as much time again.
         next.progress.evicted.values_mut().for_each(|evicted| (evicted.at, evicted.newest) = (world.now, None));
-        next.progress.resumed = Some(asked);
-        next.progress.resumed_at = Some(world.now);
+        next.progress.followed.resumed = Some(asked);
+        next.progress.followed.resumed_at = Some(world.now);
         seeing.close(&mut next.progress);
         if let Some(reached) = seeing.reached {
             next.reached = Some(match (reached.undone, world.namespaces) {
@@ -299,7 +288,7 @@ impl State {
             return Some(Progress::RollingOut("reading the Namespaces".into()).into());
         };
         // What waits for a resume holds a pause, too.
-        if look.held > 0 {
+        if look.numbers.held > 0 {
             return None;
         }
         let at = Now { namespaces, is_done: look.is_complete, is_resumed: false, now: world.now };
@@ -332,12 +321,12 @@ impl State {
             if world.settings.on_failure == OnFailure::Halt {
                 return Progress::Halted(message.to_owned()).into();
             }
-            let current = stored::current(world.revisions).filter(|current| current.revision.hash != world.update);
+            let current = stored::current(world.revisions).filter(|current| current.revision.hash != world.aim.update);
             let Some(current) = current else {
                 let why = record.complete.map(|_| "this revision was complete before, and has failed now");
                 return Progress::Halted(words::no_way_back(message, why)).into();
             };
-            if let Some(why) = (world.rejection)(current) {
+            if let Some(why) = (world.queries.rejection)(current) {
                 return Progress::Halted(words::no_way_back(message, Some(&why))).into();
             }
             let from = &current.revision.hash;
@@ -375,7 +364,7 @@ impl State {
             seeing.close(&mut next.progress);
         }
         if look.is_complete {
-            next.progress.disturbed = None;
+            next.progress.times.disturbed = None;
             next.progress.evicted.retain(|owner, _| look.unfinished.contains(owner));
         }
         if !is_going {
@@ -389,8 +378,8 @@ impl State {
         let before = stored::current(world.revisions).and_then(|current| current.record.complete);
         next.complete = Some(before.map_or(world.now, |before| before.max(world.now)));
         next.reached = None;
-        next.progress.ended = Some(world.now);
-        next.progress.restarted = seeing.restarted;
+        next.progress.times.ended = Some(world.now);
+        next.progress.followed.restarted = seeing.restarted;
         next.progress.close(&BTreeMap::new(), world.now);
         // The event comes after the record.
         let mut outcome = self.record(world, next, Progress::RollingOut(words::told(look)));
@@ -401,7 +390,7 @@ impl State {
     /// Updates workloads: what the record announces, or else announces more.
     fn proceed(&mut self, seeing: &Seeing<'_>) -> Outcome {
         let Seeing { world, record, look, .. } = seeing;
-        if let Some(why) = self.memory.refused(world.now, world.again) {
+        if let Some(why) = self.memory.refused(world.now, world.leader.again) {
             return Progress::Halted(format!("{}: {why}", Code::MissingRight)).into();
         }
         let progress = Progress::RollingOut(words::waiting(look));
@@ -422,13 +411,13 @@ impl State {
         let second = world.now.as_second();
         // After the end, most attempts are in vain: what was left is tried again.
         if !new.is_empty() && seeing.is_going() {
-            next.progress.disturbed.get_or_insert(world.now);
+            next.progress.times.disturbed.get_or_insert(world.now);
         }
         for candidate in &new {
             let write = Write {
                 uid: candidate.uid.to_string(),
                 at: world.now,
-                by: world.leader.to_owned(),
+                by: world.leader.name.to_owned(),
                 evict: candidate.may_evict,
             };
             self.memory.announce(&candidate.object);
@@ -461,7 +450,7 @@ impl State {
             Some(why) => progress.noting(&format!("cannot record how far it is: {why}")),
             None => progress,
         };
-        let actions = vec![Action::Record(world.update.to_owned(), Box::new(record))];
+        let actions = vec![Action::Record(world.aim.update.to_owned(), Box::new(record))];
         Outcome { actions, progress: Some(progress), look: None }
     }
 }
@@ -474,7 +463,7 @@ impl Seeing<'_> {
             if self.untouched.contains(name) {
                 progress.evicted.retain(|_, evicted| evicted.uid != write.uid);
             } else if !self.is_going() {
-                progress.disturbed = Some(progress.disturbed.map_or(write.at, |since| since.min(write.at)));
+                progress.times.disturbed = Some(progress.times.disturbed.map_or(write.at, |since| since.min(write.at)));
             }
         }
         progress.close(&self.open, self.world.now);
@@ -488,8 +477,8 @@ impl Seeing<'_> {
 
 fn is_going(record: &Record, restarted: Option<Timestamp>) -> bool {
     let progress = &record.progress;
-    let is_new = |restarted: Timestamp| progress.restarted.is_none_or(|done| done < restarted);
-    progress.ended.is_none() || restarted.is_some_and(is_new)
+    let is_new = |restarted: Timestamp| progress.followed.restarted.is_none_or(|done| done < restarted);
+    progress.times.ended.is_none() || restarted.is_some_and(is_new)
 }
 
 /// The workloads and what makes pods.
@@ -501,27 +490,27 @@ fn known<'a>(
     record: &Record,
     reached: Option<&Reached>,
     is_barred: bool,
-) -> Result<(&'a Members, &'a Owners), Progress> {
-    let owners = world.owners.as_ref().map_err(|unknown| match unknown {
+) -> Result<(&'a Members, Makers<'a>), Progress> {
+    let makers = world.makers.as_ref().map_err(|unknown| match unknown {
         Unknown::Reading => held(record, "reading what makes pods"),
         Unknown::Forbidden(why) => {
             Progress::Halted(format!("{}: {why}; apply `config/rbac/rollout`", Code::MissingRight))
         }
     })?;
-    let published = world.published.earlier.map(|(_, extent)| extent);
+    let published = world.aim.published.earlier.map(|(_, extent)| extent);
     let is_published = published.is_none() || published == reached.map(|reached| &reached.extent);
     let is_split = reached.is_none_or(|_| published.is_some());
     // If the earlier revision is barred, all get the latest.
     if !is_published || !is_split && !is_barred {
         return Err(held(record, "it waits until all replicas can know the step that it is at"));
     }
-    if !world.published.is_in_force {
+    if !world.aim.published.is_in_force {
         return Err(held(record, "it waits until this revision is in force for new workloads"));
     }
     let Some(members) = world.members else {
         return Err(held(record, "what it matches is being compared with this revision"));
     };
-    Ok((members, owners))
+    Ok((members, *makers))
 }
 
 /// The progress of a rollout that can only wait: a halt stays one.
@@ -534,8 +523,8 @@ fn held(record: &Record, message: &str) -> Progress {
 
 fn facts<'a>(
     world: &'a World<'a>,
-    revision: &'a Stored,
-    (members, owners): (&'a Members, &'a Owners),
+    revision: &Stored,
+    (members, makers): (&'a Members, Makers<'a>),
     restarted: Option<Timestamp>,
     is_in_scope: &'a dyn Fn(&ObjectRef, &Member) -> bool,
 ) -> Facts<'a> {
@@ -543,32 +532,24 @@ fn facts<'a>(
     let settings = world.settings;
     let is_undone = revision.record.reached.as_ref().is_some_and(|reached| reached.undone);
     Facts {
-        policy: world.policy,
+        aim: world.aim,
         leader: world.leader,
         now: world.now,
         members,
-        owners,
-        beside: world.beside,
-        busy: world.busy,
-        kinds: world.kinds,
-        update: world.update,
-        published: world.published,
+        makers,
         created: revision.created,
         restarted,
         pace: Pace {
             max_unavailable: settings.max_unavailable.of(members.len()),
+            per_namespace: settings.max_unavailable_per_namespace.as_ref(),
             min_ready: span(settings.min_ready()),
             deadline: span(settings.progress_deadline()),
-            again: world.again,
         },
-        per_namespace: settings.max_unavailable_per_namespace.as_ref(),
         can_fail: is_going(&revision.record, restarted) && revision.record.progress.halted.is_none(),
         // All that was updated goes back.
         held: if is_undone { BTreeSet::new() } else { revision.record.progress.held() },
         is_in_scope,
-        evictions: world.evictions,
-        stuck: world.stuck,
-        way: world.way,
+        queries: world.queries,
     }
 }
 

@@ -63,8 +63,8 @@ mod words;
 
 pub use crate::refit::Way;
 pub use answer::{Answer, Done, Left};
-pub use facts::{Busy, Facts, Pace, Published, Unknown, World};
-pub use look::{Failure, Look, Next};
+pub use facts::{Aim, Busy, Facts, Leading, Makers, Pace, Published, Queries, Unknown, World};
+pub use look::{Failure, Look, Next, Numbers};
 pub use machine::{Action, Event, Outcome, State, Told};
 pub use member::{Health, Member, Members, Owner, Owners};
 pub use pace::Memory;

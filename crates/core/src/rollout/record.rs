@@ -36,16 +36,11 @@ pub struct Record {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Progress {
-    /// When the rollout began: the last time at which the policy got this content.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub begun: Option<Timestamp>,
+    #[serde(flatten)]
+    pub times: Times,
     /// The generation of the policy that has begun it.
     #[serde(skip_serializing_if = "is_zero")]
     pub generation: i64,
-    /// Since when workloads may be unavailable on our account: the begin of this rollout, or of the first of those that have each replaced
-    /// the one before. None while all that we have written is available.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disturbed: Option<Timestamp>,
     /// Whether no earlier revision has this template, while another one was complete. Then whatever carries it has it from this rollout. The
     /// rollout may have begun again, because somebody deleted the revision in the middle.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -54,21 +49,11 @@ pub struct Progress {
     /// another version than it has read.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_replaced: bool,
-    /// When all that it could bring up to date was up to date and available. It cannot fail after that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Timestamp>,
     /// Why it is halted. Only a person ends a halt, by `scpol rollout resume` or an edit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halted: Option<Halted>,
-    /// The last `scpol rollout resume` that it has followed, as written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resumed: Option<Timestamp>,
-    /// When it followed that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resumed_at: Option<Timestamp>,
-    /// The last `scpol rollout restart` that all workloads have followed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restarted: Option<Timestamp>,
+    #[serde(flatten)]
+    pub followed: Followed,
     /// What a leader may be writing, by `resource/namespace/name`. Written before the workloads, so that another leader counts
     /// them as unavailable until it knows what became of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -86,6 +71,37 @@ pub struct Progress {
     /// these.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<String>,
+}
+
+/// When a rollout began and ended.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(default)]
+pub struct Times {
+    /// When the rollout began: the last time at which the policy got this content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Timestamp>,
+    /// Since when workloads may be unavailable on our account: the begin of this rollout, or of the first of those that have each replaced
+    /// the one before. None while all that we have written is available.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<Timestamp>,
+    /// When all that it could bring up to date was up to date and available. It cannot fail after that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+}
+
+/// The commands that a rollout has followed.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Followed {
+    /// The last `scpol rollout resume`, as written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Timestamp>,
+    /// When it followed that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed_at: Option<Timestamp>,
+    /// The last `scpol rollout restart` that all workloads have followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarted: Option<Timestamp>,
 }
 
 fn is_zero(number: &i64) -> bool {
@@ -167,14 +183,24 @@ impl Write {
 }
 
 impl Record {
+    /// That of a revision whose rollout began and was complete at these times.
+    pub fn complete(begun: Timestamp, ended: Timestamp) -> Self {
+        let times = Times { begun: Some(begun), disturbed: None, ended: Some(ended) };
+        Self { complete: Some(ended), progress: Progress { times, ..Progress::default() }, ..Self::default() }
+    }
+
+    /// That of a rollout that begins `now`, as far as it says nothing else.
+    pub fn begun(now: Timestamp) -> Self {
+        let times = Times { begun: Some(now), ..Times::default() };
+        Self { progress: Progress { times, ..Progress::default() }, ..Self::default() }
+    }
+
     /// The record in the annotations of a revision. What is unreadable counts as absent, and of each list only the first 256 entries
     /// count. Of the selectors that steps have reached, 64 KiB count.
     pub fn parse(annotations: &Value) -> Self {
         let text = |key: &str| annotations[key].as_str();
-        let complete: Option<Timestamp> = text(COMPLETE).and_then(|text| text.parse().ok());
-        // Earlier versions wrote none, and no rollout failed after its completion.
-        let plain = || Progress { ended: complete, ..Progress::default() };
-        let mut progress = text(PROGRESS).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_else(plain);
+        let progress = text(PROGRESS).and_then(|text| serde_json::from_str(text).ok());
+        let mut progress: Progress = progress.unwrap_or_default();
         progress.writes = progress.writes.into_iter().take(MOST).collect();
         progress.evictions = progress.evictions.into_iter().rev().take(MOST).collect();
         progress.evicted = progress.evicted.into_iter().take(MOST).collect();
@@ -182,7 +208,7 @@ impl Record {
         progress.failed = progress.failed.into_iter().take(MOST).collect();
         Self {
             reached: text(REACHED).and_then(|text| serde_json::from_str(text).ok()).map(Reached::bounded),
-            complete,
+            complete: text(COMPLETE).and_then(|text| text.parse().ok()),
             ahead: text(AHEAD).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             progress,
         }
@@ -273,9 +299,9 @@ mod tests {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let write = Write { uid: "u".into(), at: at(1), by: "a".into(), evict: true };
         let progress = Progress {
-            begun: Some(at(1)),
+            times: Times { begun: Some(at(1)), ..Times::default() },
             halted: Some(Halted { at: at(2), message: "m".into() }),
-            resumed: Some(at(3)),
+            followed: Followed { resumed: Some(at(3)), ..Followed::default() },
             writes: BTreeMap::from([("pods/shop/a".into(), write.clone())]),
             evictions: BTreeMap::from([(1, 2)]),
             broken: BTreeSet::from(["pods/shop/b".into()]),
@@ -289,11 +315,12 @@ mod tests {
         for record in [whole.clone(), Record::default()] {
             assert_eq!(Record::parse(&record.annotations()), record);
         }
+        let text = r#"{"begun":"1970-01-01T00:00:01Z","broken":["pods/shop/b"],"evictions":{"1":2},"failed":["pods/shop/c"],"halted":{"at":"1970-01-01T00:00:02Z","message":"m"},"resumed":"1970-01-01T00:00:03Z","writes":{"pods/shop/a":{"at":"1970-01-01T00:00:01Z","by":"a","evict":true,"uid":"u"}}}"#;
+        assert_eq!(whole.annotations()[PROGRESS], text);
         assert!(Record::default().annotations().as_object().unwrap().values().all(Value::is_null));
         let mut many = whole;
         many.progress.writes = (0..5000).map(|index| (format!("pods/shop/{index}"), write.clone())).collect();
         many.progress.evictions = (0..5000).map(|second| (second, 1)).collect();
-        // The form of a rollout in steps of namespaces is that of earlier versions.
         let text = r#"{"from":"old","since":"1970-01-01T00:00:01Z","step":0,"updated":["canary"]}"#;
         assert_eq!(many.annotations()[REACHED], text);
         let reached = many.reached.as_mut().unwrap();
@@ -310,8 +337,8 @@ mod tests {
         let read = Record::parse(&many.annotations()).progress;
         assert_eq!((read.writes.len(), read.evictions.len()), (MOST, MOST));
         assert!(read.evictions.contains_key(&4999), "the last count");
-        let old = Record::parse(&json!({ COMPLETE: at(7).to_string(), PROGRESS: "{" }));
-        assert_eq!((old.complete, old.progress.ended), (Some(at(7)), Some(at(7))));
+        let unreadable = Record::parse(&json!({ COMPLETE: at(7).to_string(), PROGRESS: "{" }));
+        assert_eq!(unreadable, Record { complete: Some(at(7)), ..Record::default() });
     }
 
     #[test]

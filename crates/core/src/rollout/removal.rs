@@ -4,13 +4,13 @@
 //! of a user drives it instead of a leader. It acts alone, so its record is kept here and not in a revision.
 
 use super::answer::Answer;
-use super::facts::{Published, World};
+use super::facts::{Aim, Leading, Makers, Published, Queries, World};
 use super::limit::Evictions;
 use super::look::{Failure, Next};
 use super::machine::{Action, Event, State, Told};
 use super::member::{Member, Members, Owners};
 use super::pace::Memory;
-use super::record::{Commands, MINUTE, Progress as Progressed, Record};
+use super::record::{Commands, MINUTE, Record};
 use super::stored::Stored;
 use super::words;
 use crate::api::code::Code;
@@ -69,7 +69,6 @@ impl Removal {
     /// The removal of `policy`, with the pace of `settings` and at most `per_minute` evictions in a minute. It begins `now`.
     pub fn new(policy: &str, settings: RollingUpdate, per_minute: usize, now: Timestamp) -> Self {
         let revision = Arc::new(Revision::new(policy, 1, Content::default()));
-        let progress = Progressed { begun: Some(now), ..Progressed::default() };
         Self {
             state: State::default(),
             revision: Stored {
@@ -77,7 +76,7 @@ impl Removal {
                 owner: String::new(),
                 revision,
                 created: now,
-                record: Record { progress, ..Record::default() },
+                record: Record::begun(now),
                 version: String::new(),
                 uid: String::new(),
                 name: String::new(),
@@ -136,27 +135,22 @@ impl Removal {
             let now = seen.now.as_second();
             let begun = self.revision.record.progress.evictions_since(now - MINUTE);
             let world = World {
-                policy: &self.revision.policy,
-                leader: COMMAND,
+                aim: Aim {
+                    policy: &self.revision.policy,
+                    kinds: &kinds,
+                    update: &self.revision.revision.hash,
+                    published: Published { is_in_force: true, earlier: None },
+                },
+                leader: Leading { name: COMMAND, evictions: self.limit.left(begun, now), again: seen.again },
                 now: seen.now,
                 settings: &self.settings,
                 is_paused: false,
-                update: &self.revision.revision.hash,
                 revisions: std::slice::from_ref(&self.revision),
                 commands: Commands::default(),
-                published: Published { is_in_force: true, earlier: None },
-                halted_before: None,
-                again: seen.again,
-                kinds: &kinds,
                 members: Some(seen.members),
-                owners: Ok(seen.owners),
-                beside: seen.beside,
-                busy: &BTreeMap::new(),
+                makers: Ok(Makers { owners: seen.owners, beside: seen.beside, busy: &BTreeMap::new() }),
                 namespaces: None,
-                evictions: self.limit.left(begun, now),
-                stuck: &|_| None,
-                way: &|_, _| Way::Evict,
-                rejection: &|_| None,
+                queries: Queries { stuck: &|_| None, way: &|_, _| Way::Evict, rejection: &|_| None },
             };
             let outcome = self.state.step(Event::Look(&world));
             let mut look = outcome.look.unwrap_or_default();

@@ -8,7 +8,7 @@
 //! | Do its name and content fit together ([`Stored::parse`]), and is its owner the policy with this UID ([`Stored::is_of`])? | it is [`Foreign`]: nothing uses it |
 //! | Do the flags of now allow its content ([`rejection`])? | it recognizes what workloads carry, and no workload gets it |
 
-use super::record::{Ahead, Commands, MINUTE, Progress, Record};
+use super::record::{Ahead, Commands, Followed, MINUTE, Progress, Record, Times};
 use super::steps::Reached;
 use crate::api::POLICY_LABEL;
 use crate::api::code::Code;
@@ -198,7 +198,7 @@ impl Begin {
         let evictions = last.iter().flat_map(|stored| stored.record.progress.evictions.clone());
         let before = last
             .map(|last| &last.record.progress)
-            .filter(|before| before.disturbed.is_some() || before.ended.is_none());
+            .filter(|before| before.times.disturbed.is_some() || before.times.ended.is_none());
         // After its end, what it was writing may be unavailable from now on.
         let written = last.iter().flat_map(|stored| stored.record.progress.writes.values().map(|write| write.at)).min();
         // What the one before has evicted is to come back with this content, or with that of before.
@@ -207,13 +207,19 @@ impl Begin {
         // Where nothing is rolled out, a rollout begins when that is switched on.
         let begun = rolls(policy).then_some(now);
         let progress = Progress {
-            begun,
+            times: Times {
+                begun,
+                disturbed: before
+                    .and_then(|before| before.times.disturbed.or(before.times.begun))
+                    .or(written)
+                    .or(begun),
+                ended: None,
+            },
             is_new: from.is_some()
                 && revisions.iter().all(|stored| stored.revision.template.hash != policy.template_hash()),
             generation: policy.meta.generation,
-            disturbed: before.and_then(|before| before.disturbed.or(before.begun)).or(written).or(begun),
             broken: before.map(|before| before.broken.clone()).unwrap_or_default(),
-            resumed: commands.resumed,
+            followed: Followed { resumed: commands.resumed, ..Followed::default() },
             writes: writes.collect(),
             evicted,
             evictions: evictions.filter(|(second, _)| now.as_second().saturating_sub(*second) < MINUTE).collect(),

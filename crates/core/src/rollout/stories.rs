@@ -1,7 +1,7 @@
 //! Stories of rollouts, as tables of events: each was told of the code before the state machine, and ended wrong there.
 
 use super::answer::{Answer, Done, Left};
-use super::facts::{Busy, Published, Unknown, World};
+use super::facts::{Aim, Busy, Leading, Makers, Published, Queries, Unknown, World};
 use super::machine::{Action, Event, Outcome, State, Told};
 use super::member::{Health, Member, Members, Owner, Owners};
 use super::record::{Commands, Halted, Record, Write};
@@ -45,9 +45,7 @@ fn policy(image: &str, on_failure: &str) -> Arc<Policy> {
 
 /// A revision whose rollout began and ended at the second `ended`; none if it goes on since the second 0.
 fn stored(number: i64, image: &str, ended: Option<i64>) -> Stored {
-    let mut record = Record { complete: ended.map(at), ..Record::default() };
-    record.progress.begun = Some(at(ended.unwrap_or(0)));
-    record.progress.ended = ended.map(at);
+    let record = ended.map_or(Record::begun(at(0)), |ended| Record::complete(at(ended), at(ended)));
     let revision = Arc::new(Revision::new("envoy", number, content(image)));
     Stored {
         policy: "envoy".into(),
@@ -198,28 +196,28 @@ impl Scene {
         let reached = self.revisions.last().and_then(|last| last.record.reached.clone());
         let reached = reached.filter(|reached| holds(reached, &self.settings.steps));
         let earlier = reached.as_ref().map(|reached| (reached.from.as_str(), &reached.extent));
+        let makers = |owners| Makers { owners, beside: &self.beside, busy: &self.busy };
         let world = World {
-            policy: "envoy",
-            leader: self.leader,
+            aim: Aim {
+                policy: "envoy",
+                kinds: &kinds,
+                update: &self.update,
+                published: Published { is_in_force: self.is_in_force, earlier },
+            },
+            leader: Leading { name: self.leader, evictions: self.evictions, again: SignedDuration::from_secs(10) },
             now: at(self.now),
             settings: &self.settings,
             is_paused: false,
-            update: &self.update,
             revisions: &self.revisions,
             commands: self.commands,
-            published: Published { is_in_force: self.is_in_force, earlier },
-            halted_before: None,
-            again: SignedDuration::from_secs(10),
-            kinds: &kinds,
             members: self.members.as_ref(),
-            owners: self.owners.as_ref().map_err(Clone::clone),
-            beside: &self.beside,
-            busy: &self.busy,
+            makers: self.owners.as_ref().map(makers).map_err(Clone::clone),
             namespaces: self.namespaces.as_ref(),
-            evictions: self.evictions,
-            stuck: &|object| self.stuck.contains(object).then(|| "ImagePullBackOff".to_owned()),
-            way: &|_, _| self.way,
-            rejection: &|_| None,
+            queries: Queries {
+                stuck: &|object| self.stuck.contains(object).then(|| "ImagePullBackOff".to_owned()),
+                way: &|_, _| self.way,
+                rejection: &|_| None,
+            },
         };
         self.state.step(Event::Look(&world))
     }
@@ -336,7 +334,7 @@ fn what_has_not_been_compared_is_not_complete() {
     let (outcome, news) = scene.turn();
     assert!(matches!(outcome.progress, Some(Progress::Complete(_))), "{outcome:?}");
     assert!(matches!(news.as_slice(), [Told::Complete(_)]));
-    assert_eq!((scene.record().complete, scene.record().progress.ended), (Some(at(1)), Some(at(1))));
+    assert_eq!((scene.record().complete, scene.record().progress.times.ended), (Some(at(1)), Some(at(1))));
 }
 
 #[test]
@@ -445,7 +443,7 @@ fn a_second_restart_makes_all_pods_anew() {
 fn a_halt_and_a_resume_outlive_the_leader() {
     let mut scene = Scene::new();
     scene.commands.resumed = Some(at(-50));
-    scene.record().progress.resumed = Some(at(-50));
+    scene.record().progress.followed.resumed = Some(at(-50));
     let bad = scene.has(&deployment("a"), NEW);
     bad.health = Health { is_ready: false, since: Some(at(1)), ..bad.health };
     scene.has(&deployment("b"), OLD);
@@ -746,7 +744,7 @@ fn a_rollout_that_is_switched_on_begins_then() {
     broken.health = Health { is_ready: false, since: Some(at(50)), ..broken.health };
     scene.now = 9000;
     assert_eq!(scene.updates(), ["a"], "what broke while nothing was rolled out is no failure");
-    assert_eq!(scene.record().progress.begun, Some(at(9000)));
+    assert_eq!(scene.record().progress.times.begun, Some(at(9000)));
 }
 
 #[test]
@@ -1086,7 +1084,7 @@ fn going_back_to_a_content_of_long_ago_begins_now() {
     let revisions = [stored(1, OLD, Some(-90_000)), stored(2, NEW, None)];
     let begin = Begin::of(&policy(OLD, "Halt"), &revisions, Commands::default(), at(7)).unwrap();
     let progress = &begin.record.progress;
-    assert_eq!((begin.number, progress.begun, progress.ended), (3, Some(at(7)), None));
+    assert_eq!((begin.number, progress.times.begun, progress.times.ended), (3, Some(at(7)), None));
     assert!(begin.record.complete >= Some(at(-90_000)), "new workloads get it at once");
 
     // An undo holds, whatever the policy says about failures later.
@@ -1584,7 +1582,7 @@ fn what_broke_before_rollouts_were_switched_on_is_no_failure() {
         let policy = json!({ "metadata": { "name": "envoy", "uid": "u" }, "spec": spec });
         let policy = Policy::parse(&policy, &Site::new("scpol-system", [], [])).unwrap();
         let begin = Begin::of(&policy, &[], Commands::default(), at(0)).unwrap();
-        assert_eq!((begin.record.progress.begun, begin.record.progress.disturbed), (None, None), "{field}");
+        assert_eq!((begin.record.progress.times.begun, begin.record.progress.times.disturbed), (None, None), "{field}");
     }
 }
 
@@ -1625,7 +1623,7 @@ fn what_is_tried_again_in_vain_after_the_end_disturbs_nothing() {
     assert_eq!(scene.updates(), ["left"]);
     scene.answer(&deployment("left"), Answer::Left(1, left));
     assert!(scene.says().starts_with("Complete"));
-    assert_eq!(scene.record().progress.disturbed, None);
+    assert_eq!(scene.record().progress.times.disturbed, None);
 }
 
 #[test]
@@ -1760,5 +1758,5 @@ fn what_was_tried_in_vain_after_the_end_does_not_stay_in_the_record() {
     scene.answer(&deployment("left"), Answer::Left(1, left));
     scene.says();
     let progress = &scene.record().progress;
-    assert_eq!((progress.writes.len(), progress.disturbed), (0, None));
+    assert_eq!((progress.writes.len(), progress.times.disturbed), (0, None));
 }

@@ -1,6 +1,6 @@
 //! The sentences about a rollout. Each says what was read, and no more.
 
-use super::look::{Failure, Look, NAMED};
+use super::look::{Failure, Look, NAMED, Numbers};
 use super::member::Owner;
 use crate::api::code::Code;
 use crate::workload::ObjectRef;
@@ -19,9 +19,9 @@ pub(super) fn named(object: &ObjectRef) -> String {
 /// How far it is.
 pub(super) fn told(look: &Look) -> String {
     let some = |count: usize, what: &str| if count == 0 { String::new() } else { format!("; {count} {what}") };
-    let again = some(look.again, "are to be made anew");
-    let left = some(look.left, "are left as they are");
-    let Look { matched, updated, ready, .. } = look;
+    let again = some(look.numbers.again, "are to be made anew");
+    let left = some(look.numbers.left, "are left as they are");
+    let Numbers { matched, updated, ready, .. } = look.numbers;
     format!("{updated} of {matched} workloads have this revision, {ready} of them are ready{again}{left}")
 }
 
@@ -109,7 +109,7 @@ pub(super) fn no_way_back(halted: &str, why: Option<&str>) -> String {
 
 /// The message of a rollout that has `halted` and has gone back.
 pub(super) fn gone_back(halted: &str, look: &Look) -> String {
-    let back = match look.left {
+    let back = match look.numbers.left {
         0 => format!("{halted}; what it had changed has the revision before again"),
         left => format!("{halted}; it has gone back, but {left} are left as they are"),
     };

@@ -63,10 +63,10 @@ impl Memory {
             let is_serving = member.health.is_ready && self.is_settled(object, member, write.at, facts.now);
             is_serving || record.is_broken(object, member)
         };
-        let is_foreign = write.by != facts.leader;
+        let is_foreign = write.by != facts.leader.name;
         let may_be_late = is_foreign && facts.now.duration_since(write.at) < LATE;
         // It brings what another rollout, or the way back, takes away again.
-        let is_outdated = is_foreign && facts.now.duration_since(write.at) < STALE && write.at < record.begun(facts);
+        let is_outdated = is_foreign && facts.now.duration_since(write.at) < STALE && write.at < record.since(facts);
         let answer = self.answers.get(object).filter(|(uid, at, answer)| {
             let counts = facts.is_recent(*at) || !answer.expects_another(member);
             *uid == member.uid && *at >= write.at && counts

@@ -5,7 +5,6 @@
 //! - What was unavailable before the rollout, and before any that it replaced, is no fault of ours.
 
 use super::memory::Memory;
-use crate::refit::Carries;
 use crate::rollout::facts::{Facts, key};
 use crate::rollout::member::Member;
 use crate::rollout::record::Record;
@@ -23,7 +22,7 @@ impl Memory {
     pub(super) fn is_available(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>, record: &Record) -> bool {
         let since = ready_since(member, facts.now);
         let has_been_ready = since.is_none_or(|since| facts.now.duration_since(since) >= facts.pace.min_ready);
-        member.health.is_ready && has_been_ready && self.is_settled(object, member, record.begun(facts), facts.now)
+        member.health.is_ready && has_been_ready && self.is_settled(object, member, record.since(facts), facts.now)
     }
 
     /// Whether the kubelet has acted on what was announced `at` that time, and may have been written long after.
@@ -36,16 +35,16 @@ impl Memory {
 
 impl Record {
     /// When the rollout, or its way back, began.
-    pub(super) fn begun(&self, facts: &Facts<'_>) -> Timestamp {
+    pub(super) fn since(&self, facts: &Facts<'_>) -> Timestamp {
         let undone = self.reached.as_ref().filter(|reached| reached.undone).map(|reached| reached.since);
-        undone.or(self.progress.begun).unwrap_or(facts.created)
+        undone.or(self.progress.times.begun).unwrap_or(facts.created)
     }
 
     /// Since when workloads may be unavailable on our account.
     fn disturbed(&self, facts: &Facts<'_>) -> Timestamp {
-        let begun = self.progress.begun.filter(|_| self.progress.ended.is_none());
+        let begun = self.progress.times.begun.filter(|_| self.progress.times.ended.is_none());
         let written = self.progress.writes.values().map(|write| write.at).min();
-        self.progress.disturbed.or(begun).or(written).unwrap_or(facts.now)
+        self.progress.times.disturbed.or(begun).or(written).unwrap_or(facts.now)
     }
 
     /// Whether `since` is before the time from which workloads may be unavailable on our account. A status has whole seconds.
@@ -60,8 +59,7 @@ impl Record {
 
     /// Whether `member` is unavailable, and the rollout need not be the reason: it has not brought its content there.
     fn may_excuse(&self, member: &Member, facts: &Facts<'_>) -> bool {
-        let has_it = || member.carries == Carries::This && *member.revision == *facts.update;
-        let is_its_own = self.progress.is_new && self.complete.is_none() && has_it();
+        let is_its_own = self.progress.is_new && self.complete.is_none() && facts.has_update(member);
         !member.health.is_ready && !is_its_own
     }
 

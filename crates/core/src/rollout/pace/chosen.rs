@@ -12,28 +12,41 @@ pub(super) struct Room {
     pub(super) announced: usize,
 }
 
-/// What may still be chosen.
+/// What is chosen so far, and what may still be.
 pub(super) struct Chosen<'a> {
+    pub(super) rooms: Rooms<'a>,
+    /// The owners of which a pod is chosen.
+    pub(super) owners: BTreeSet<&'a str>,
+    /// The owners of pods that wait.
+    pub(super) blocked: BTreeSet<&'a str>,
+    pub(super) reasons: Reasons<'a>,
+}
+
+/// How many more may be chosen.
+pub(super) struct Rooms<'a> {
     pub(super) all: Room,
     /// The same in each namespace, if the policy limits that.
     pub(super) by_namespace: HashMap<&'a str, Room>,
+    /// How many more the record can announce.
     pub(super) slots: usize,
     pub(super) evictions: usize,
     /// How many evictions may be done that were announced more than a minute ago. The announcements count no more.
     pub(super) late: usize,
     /// How many more the record can list as broken before.
     pub(super) broken: usize,
-    /// The owners of which a pod is chosen.
-    pub(super) owners: BTreeSet<&'a str>,
-    /// The owners of pods that wait.
-    pub(super) blocked: BTreeSet<&'a str>,
+}
+
+/// Why some are not chosen.
+#[derive(Default)]
+pub(super) struct Reasons<'a> {
+    /// Whether something waits because of the limit of evictions.
     pub(super) is_limited: bool,
-    /// How many wait because of `maxUnavailable`.
-    pub(super) waiting: usize,
+    /// Whether something waits because of `maxUnavailable`.
+    pub(super) is_full: bool,
     /// The first namespace in which something waits because of `maxUnavailablePerNamespace`.
     pub(super) full: Option<&'a str>,
-    /// How many wait because their owner lacks another pod.
-    pub(super) busy: usize,
+    /// Whether something waits because its owner lacks another pod.
+    pub(super) is_owner_busy: bool,
     /// The first pod that is not available, and for which another one of its owner waits.
     pub(super) beside: Option<&'a ObjectRef>,
     /// The first owner of these that has more pods than it is known to want.
@@ -47,19 +60,19 @@ pub(super) struct Chosen<'a> {
 impl<'a> Chosen<'a> {
     /// Whether one more available workload of `namespace` may be updated. Notes what it waits for.
     pub(super) fn has_room(&mut self, namespace: &'a str, which: impl Fn(&mut Room) -> &mut usize) -> bool {
-        if *which(&mut self.all) == 0 {
-            self.waiting += 1;
+        if *which(&mut self.rooms.all) == 0 {
+            self.reasons.is_full = true;
             return false;
         }
-        let is_full = self.by_namespace.get_mut(namespace).is_some_and(|room| *which(room) == 0);
+        let is_full = self.rooms.by_namespace.get_mut(namespace).is_some_and(|room| *which(room) == 0);
         if is_full {
-            self.full.get_or_insert(namespace);
+            self.reasons.full.get_or_insert(namespace);
         }
         !is_full
     }
 
     pub(super) fn take(&mut self, namespace: &str, which: impl Fn(&mut Room) -> &mut usize) {
-        for room in [Some(&mut self.all), self.by_namespace.get_mut(namespace)].into_iter().flatten() {
+        for room in [Some(&mut self.rooms.all), self.rooms.by_namespace.get_mut(namespace)].into_iter().flatten() {
             let left = which(room);
             *left = left.saturating_sub(1);
         }

@@ -36,10 +36,10 @@ impl Memory {
             return None;
         }
         let fail = |message: String| Some(Failure { object: object.clone(), code: Code::ReplacementNotReady, message });
-        let begun = record.begun(facts);
+        let begun = record.since(facts);
         // A kubelet may wait for minutes before it tries again what a person has mended.
         let has_time = !self.restarts.contains_key(object)
-            && record.progress.resumed_at.is_some_and(|resumed| {
+            && record.progress.followed.resumed_at.is_some_and(|resumed| {
                 let is_older = member.created.is_none_or(|created| created < resumed);
                 is_older && facts.now.duration_since(resumed) <= facts.pace.deadline
             });
@@ -50,7 +50,7 @@ impl Memory {
         let written =
             self.answers.get(object).filter(|(_, _, answer)| matches!(answer, Answer::Done(_))).map(|(_, at, _)| *at);
         let has_acted = self.is_settled(object, member, written.unwrap_or(begun), facts.now);
-        if let Some(stuck) = (facts.stuck)(object).filter(|_| has_acted) {
+        if let Some(stuck) = (facts.queries.stuck)(object).filter(|_| has_acted) {
             return fail(stuck);
         }
         let before = self.restarts.get(object);
@@ -67,7 +67,7 @@ impl Memory {
             false => ready_since(member, facts.now).or(self.unready.get(object).copied()),
         };
         let since = since.map(|since| {
-            let later = [record.progress.resumed_at, written, Some(begun), seen];
+            let later = [record.progress.followed.resumed_at, written, Some(begun), seen];
             later.into_iter().flatten().fold(since, Timestamp::max)
         });
         let limit = facts.pace.deadline;
@@ -78,9 +78,9 @@ impl Memory {
 
     /// Whether the rollout has made the workload what it is. A workload that came later is its author's.
     pub(super) fn is_part(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>, record: &Record) -> bool {
-        let since = record.begun(facts);
+        let since = record.since(facts);
         let is_older = |created: Option<Timestamp>| created.is_some_and(|created| created < since);
-        let owner = facts.owner(object, member).and_then(|owner| facts.owners.get(owner));
+        let owner = facts.owner(object, member).and_then(|owner| facts.makers.owners.get(owner));
         self.restarts.contains_key(object)
             || record.progress.writes.get(&key(object)).is_some_and(|write| *write.uid == *member.uid)
             || facts.owner(object, member).is_some_and(|owner| record.progress.evicted.contains_key(&**owner))
@@ -91,13 +91,13 @@ impl Memory {
     /// The evicted pods that have not been replaced in time.
     pub(super) fn not_made_again(&mut self, looking: &Looking<'_>) -> Vec<Failure> {
         let (facts, record) = (looking.facts, looking.record);
-        self.lacking.retain(|owner, _| looking.missing.contains_key(&**owner));
-        for owner in looking.missing.keys() {
+        self.lacking.retain(|owner, _| looking.missing.contains(&**owner));
+        for owner in &looking.missing {
             self.lacking.entry(Arc::from(*owner)).or_insert(facts.now);
         }
         let is_late = |owner: &str, evicted: &Evicted| {
             let seen = self.lacking.get(owner).is_some_and(|since| {
-                let since = (*since).max(evicted.at).max(record.progress.resumed_at.unwrap_or(*since));
+                let since = (*since).max(evicted.at).max(record.progress.followed.resumed_at.unwrap_or(*since));
                 facts.now.duration_since(since) > facts.pace.deadline
             });
             // What it lacks besides is no fault of ours.
@@ -114,7 +114,7 @@ impl Memory {
         let evicted = record.progress.evicted.iter().filter(|(owner, _)| is_in_scope(owner));
         let late = evicted.filter(|(owner, evicted)| is_late(owner, evicted));
         let failure = |(owner, evicted): (&String, &Evicted)| {
-            let owner = facts.owners.get(owner.as_str()).map(ToString::to_string).unwrap_or_default();
+            let owner = facts.makers.owners.get(owner.as_str()).map(ToString::to_string).unwrap_or_default();
             let message = format!("{owner} has made no new pod in its place after {:#}", facts.pace.deadline);
             Some(Failure { object: facts.object(&evicted.pod)?, code: Code::ReplacementNotReady, message })
         };
@@ -139,11 +139,11 @@ impl Memory {
             *are_available &= is_over && self.is_available(object, member, facts, record);
         }
         let is_whole = |uid: &str, owner: &Owner| {
-            let beside = facts.beside.get(uid).copied().unwrap_or_default();
+            let beside = facts.makers.beside.get(uid).copied().unwrap_or_default();
             let (count, are_available) = whole.get(uid).copied().unwrap_or((0, true));
             are_available && count.saturating_add(beside) >= owner.pods()
         };
-        let is_unfinished = |uid: &str| facts.owners.get(uid).is_some_and(|owner| !is_whole(uid, owner));
+        let is_unfinished = |uid: &str| facts.makers.owners.get(uid).is_some_and(|owner| !is_whole(uid, owner));
         evicted.keys().filter(|uid| is_unfinished(uid)).cloned().collect()
     }
 }

@@ -44,9 +44,10 @@ impl Memory {
         member: &Member,
         (facts, record): (&Facts<'_>, &Record),
     ) -> bool {
-        let owner = facts.owner(object, member).and_then(|owner| facts.owners.get(owner));
+        let owner = facts.owner(object, member).and_then(|owner| facts.makers.owners.get(owner));
         let missed = || missed_again(object, member, (facts, record)).filter(|_| !facts.can_fail);
-        let must_be_evicted = || self.not_in_place.contains_key(object) || (facts.way)(object, member) == Way::Evict;
+        let must_be_evicted =
+            || self.not_in_place.contains_key(object) || (facts.queries.way)(object, member) == Way::Evict;
         let cannot_make = |owner: &Owner| owner.fails_since.is_some_and(|since| record.is_long_before(since, facts));
         let has_no_place = || {
             let may_be_kept = record.progress.broken.len() < MOST || record.is_broken(object, member);
@@ -59,7 +60,7 @@ impl Memory {
             (0, Code::NotRecreated, message)
         } else if let Some(owner) = owner.filter(|owner| cannot_make(owner) && must_be_evicted()) {
             (0, Code::NotRecreated, format!("{owner} makes no pods: see its condition `ReplicaFailure`"))
-        } else if let Some(owner) = owner.filter(|owner| owner.carried.contains(facts.policy)) {
+        } else if let Some(owner) = owner.filter(|owner| owner.carried.contains(facts.aim.policy)) {
             let message = format!("{owner} has it in its own pod template, which the pod follows");
             (member.version, Code::ContentOfOwner, message)
         } else if self.tries.get(object).is_some_and(|(tries, _)| *tries >= TRIES) {

@@ -3,7 +3,7 @@
 use super::announced::Standing;
 use super::chosen::Room;
 use crate::rollout::facts::{Facts, key};
-use crate::rollout::look::{Failure, Look, NAMED};
+use crate::rollout::look::{Failure, Look, NAMED, Numbers};
 use crate::rollout::member::{Member, Owner};
 use crate::rollout::record::{Evicted, Record, Write};
 use crate::workload::ObjectRef;
@@ -23,7 +23,7 @@ pub(super) struct Looking<'a> {
     /// The announced writes that are not over.
     pub(super) open: BTreeMap<&'a ObjectRef, (Standing, &'a Write)>,
     pub(super) candidates: Vec<(bool, &'a ObjectRef, &'a Member)>,
-    pub(super) missing: HashMap<&'a str, usize>,
+    pub(super) missing: BTreeSet<&'a str>,
     /// The owners that have more pods than they are known to want: one of two watches is behind.
     pub(super) unclear: BTreeSet<&'a str>,
     /// The first pod whose owner is not known.
@@ -62,10 +62,33 @@ impl Count {
 }
 
 impl<'a> Looking<'a> {
+    /// Before anything has been looked at. These announced writes are `open`.
+    pub(super) fn new(
+        facts: &'a Facts<'a>,
+        record: &'a Record,
+        open: BTreeMap<&'a ObjectRef, (Standing, &'a Write)>,
+    ) -> Self {
+        let numbers = Numbers { matched: facts.members.len(), ..Numbers::default() };
+        Self {
+            facts,
+            record,
+            look: Look { numbers, ..Look::default() },
+            by_owner: HashMap::new(),
+            open,
+            candidates: Vec::new(),
+            missing: BTreeSet::new(),
+            unclear: BTreeSet::new(),
+            orphan: None,
+            all: Count::default(),
+            by_namespace: HashMap::new(),
+            are_parts_ready: true,
+        }
+    }
+
     /// Counts for all namespaces, and for `namespace` if the policy limits that.
     pub(super) fn count(&mut self, namespace: &'a str, count: impl Fn(&mut Count)) {
         count(&mut self.all);
-        if self.facts.per_namespace.is_some() {
+        if self.facts.pace.per_namespace.is_some() {
             count(self.by_namespace.entry(namespace).or_default());
         }
     }
@@ -76,37 +99,28 @@ impl<'a> Looking<'a> {
         // A pod may match by what its template does not have.
         let is_ours = |uid: &str, owner: &Owner| {
             let evicted = &self.record.progress.evicted;
-            owner.policies.contains(facts.policy) || self.by_owner.contains_key(uid) || evicted.contains_key(uid)
+            owner.policies.contains(facts.aim.policy) || self.by_owner.contains_key(uid) || evicted.contains_key(uid)
         };
-        let owners: Vec<_> = facts.owners.iter().filter(|(uid, owner)| is_ours(uid, owner)).collect();
+        let owners: Vec<_> = facts.makers.owners.iter().filter(|(uid, owner)| is_ours(uid, owner)).collect();
         for (uid, owner) in owners {
             let there = self.by_owner.get(&**uid).map_or(0, Vec::len);
-            let there = there.saturating_add(facts.beside.get(uid).copied().unwrap_or_default());
+            let there = there.saturating_add(facts.makers.beside.get(uid).copied().unwrap_or_default());
             if there > owner.pods() {
                 self.unclear.insert(uid);
             }
             let missing = owner.pods().saturating_sub(there);
             if missing > 0 && owner.fails_since.is_some_and(|since| self.record.is_long_before(since, facts)) {
-                self.look.broken = self.look.broken.saturating_add(missing);
+                self.look.numbers.broken = self.look.numbers.broken.saturating_add(missing);
             } else if missing > 0 {
-                self.missing.insert(uid, missing);
+                self.missing.insert(uid);
                 self.count(&owner.namespace, |count| count.note(missing, || format!("{owner}, which lacks {missing}")));
             }
         }
     }
 
-    /// Has a workload wait for its turn.
-    pub(super) fn offer(&mut self, is_available: bool, object: &'a ObjectRef, member: &'a Member) {
-        let facts = self.facts;
-        let is_held = facts.held.contains(&object.namespace) || facts.is_owner_unknown(object, member);
-        if (facts.is_in_scope)(object, member) && !is_held {
-            self.candidates.push((is_available, object, member));
-        }
-    }
-
     /// Whether `owner` lacks pods, or may delete one.
     pub(super) fn may_lack(&self, owner: &str) -> bool {
-        self.missing.contains_key(owner) || self.unclear.contains(owner)
+        self.missing.contains(owner) || self.unclear.contains(owner)
     }
 
     /// Whether `owner` has made another pod since it lost the one that was `evicted`.

@@ -32,40 +32,25 @@ pub use next::BATCH;
 use self::announced::Standing;
 use self::available::{is_broken_before, is_unavailable_before};
 use self::failure::missed_again;
-use self::looking::{Count, Looking};
+use self::looking::Looking;
 use super::facts::Facts;
 use super::look::Look;
 use super::member::Member;
 use super::record::Record;
 use super::words;
-use crate::refit::Carries;
 use crate::workload::ObjectRef;
-use std::collections::{BTreeSet, HashMap};
 
 impl Memory {
     /// Looks at everything once. `record` is that of the update revision.
     pub fn look(&mut self, facts: &Facts<'_>, record: &Record) -> Look {
         self.forget_what_is_over(facts);
         self.lapse(facts);
-        let mut looking = Looking {
-            facts,
-            record,
-            look: Look { matched: facts.members.len(), ..Look::default() },
-            by_owner: HashMap::new(),
-            open: self.open(facts, record),
-            candidates: Vec::new(),
-            missing: HashMap::new(),
-            unclear: BTreeSet::new(),
-            orphan: None,
-            all: Count::default(),
-            by_namespace: HashMap::new(),
-            are_parts_ready: true,
-        };
+        let mut looking = Looking::new(facts, record, self.open(facts, record));
         for (object, member) in facts.members {
             self.see(&mut looking, object, member);
         }
         looking.count_missing();
-        looking.look.unavailable = looking.all.unavailable;
+        looking.look.numbers.unavailable = looking.all.unavailable;
         for failure in self.not_made_again(&looking) {
             looking.fail(Some(failure));
         }
@@ -74,10 +59,10 @@ impl Memory {
         }
         self.choose(&mut looking);
         looking.look.unfinished = self.unfinished(facts, record);
-        looking.look.is_complete = looking.look.remaining == 0
+        looking.look.is_complete = looking.look.numbers.remaining == 0
             && looking.open.is_empty()
             && looking.are_parts_ready
-            && !looking.missing.keys().any(|owner| {
+            && !looking.missing.iter().any(|owner| {
                 let evicted = record.progress.evicted.get(*owner);
                 evicted.is_some_and(|evicted| !looking.is_replaced(owner, evicted))
             });
@@ -97,11 +82,11 @@ impl Memory {
             let was_broken = !is_ours && is_broken_before(member, looking.record, facts);
             was_broken || is_done && looking.record.is_broken(object, member)
         };
-        if facts.per_namespace.is_some() {
+        if facts.pace.per_namespace.is_some() {
             looking.by_namespace.entry(&object.namespace).or_default().matched += 1;
         }
-        looking.look.ready += usize::from(is_available);
-        looking.look.broken += usize::from(is_broken);
+        looking.look.numbers.ready += usize::from(is_available);
+        looking.look.numbers.broken += usize::from(is_broken);
         if !is_available && !is_broken {
             // A broken workload is unavailable without the write, too.
             let is_unsent = looking.open.get(object).is_some_and(|(standing, _)| *standing == Standing::Unsent)
@@ -115,32 +100,45 @@ impl Memory {
         if let Some(owner) = facts.owner(object, member) {
             looking.by_owner.entry(owner).or_default().push((object, is_available, is_done || is_open));
         }
-        let has_it = member.carries == Carries::This && *member.revision == *facts.update;
-        looking.look.updated += usize::from(has_it);
+        looking.look.numbers.updated += usize::from(facts.has_update(member));
         if is_done {
             if !is_available && (facts.is_in_scope)(object, member) {
                 self.see_unavailable(looking, object, member, is_broken);
             }
         } else if self.is_left(object, member, facts) || self.leaves(object, member, (facts, looking.record)) {
-            looking.look.left += 1;
-        } else if self.left.contains_key(object) {
-            // It has changed since. It is tried after all others, so a workload that changes all the time holds up no other.
-            looking.look.left += 1;
-            looking.offer(is_available, object, member);
-        } else if (facts.is_in_scope)(object, member) {
-            looking.look.remaining += 1;
-            looking.look.again += usize::from(has_it);
-            let failure = missed_again(object, member, (facts, looking.record));
-            looking.fail(failure);
-            // The number of pods that such an owner lacks is not known.
-            if facts.held.contains(&object.namespace) {
-                looking.look.held += 1;
-            } else if facts.is_owner_unknown(object, member) {
-                looking.look.orphans += 1;
-                looking.orphan.get_or_insert(object);
-            } else {
-                looking.candidates.push((is_available, object, member));
-            }
+            looking.look.numbers.left += 1;
+        } else {
+            self.see_outdated(looking, (is_available, object, member));
+        }
+    }
+
+    /// Looks at one workload that is to be brought up to date.
+    fn see_outdated<'a>(
+        &self,
+        looking: &mut Looking<'a>,
+        (is_available, object, member): (bool, &'a ObjectRef, &'a Member),
+    ) {
+        let facts = looking.facts;
+        // What was left has changed since. It is tried after all others, so a workload that changes all the time holds up no other.
+        let was_left = self.left.contains_key(object);
+        looking.look.numbers.left += usize::from(was_left);
+        if !(facts.is_in_scope)(object, member) {
+            return;
+        }
+        let is_held = facts.held.contains(&object.namespace);
+        // The number of pods that such an owner lacks is not known.
+        let is_orphan = !is_held && facts.is_owner_unknown(object, member);
+        if !was_left {
+            let numbers = &mut looking.look.numbers;
+            numbers.remaining += 1;
+            numbers.again += usize::from(facts.has_update(member));
+            numbers.held += usize::from(is_held);
+            numbers.orphans += usize::from(is_orphan);
+            looking.orphan = looking.orphan.or(is_orphan.then_some(object));
+            looking.fail(missed_again(object, member, (facts, looking.record)));
+        }
+        if !is_held && !is_orphan {
+            looking.candidates.push((is_available, object, member));
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::announced::Standing;
 use super::available::is_broken_before;
-use super::chosen::Chosen;
+use super::chosen::{Chosen, Reasons, Rooms};
 use super::looking::Looking;
 use super::memory::{Memory, Waiting};
 use crate::refit::Way;
@@ -29,25 +29,17 @@ impl Memory {
     pub(super) fn choose<'a>(&self, looking: &mut Looking<'a>) {
         let facts = looking.facts;
         let rooms = looking.by_namespace.iter().map(|(name, count)| (*name, count.room(facts.limit(count.matched))));
-        let mut chosen: Chosen<'a> = Chosen {
+        let rooms = Rooms {
             all: looking.all.room(facts.pace.max_unavailable),
             by_namespace: rooms.collect(),
             // No more than a record may have: a reader counts only what the record lists.
             slots: MOST.saturating_sub(looking.open.len()),
-            evictions: facts.evictions.saturating_sub(self.overdue(looking)),
-            late: facts.evictions,
+            evictions: facts.leader.evictions.saturating_sub(self.overdue(looking)),
+            late: facts.leader.evictions,
             broken: MOST.saturating_sub(looking.record.progress.broken.len()),
-            owners: BTreeSet::new(),
-            blocked: BTreeSet::new(),
-            is_limited: false,
-            waiting: 0,
-            full: None,
-            busy: 0,
-            beside: None,
-            unclear: None,
-            shared: None,
-            is_crowded: false,
         };
+        let (owners, blocked) = (BTreeSet::new(), BTreeSet::new());
+        let mut chosen: Chosen<'a> = Chosen { rooms, owners, blocked, reasons: Reasons::default() };
         // What is unavailable anyway comes first, and costs nothing. What was refused comes last, and so do the other pods of its owner: their
         // next attempts must not use up the limit of evictions.
         let mut candidates = std::mem::take(&mut looking.candidates);
@@ -70,8 +62,8 @@ impl Memory {
             let next = self.next(looking, &mut chosen, (is_available, object, member));
             looking.look.next.extend(next);
         }
-        looking.look.is_limited = chosen.is_limited;
-        looking.look.waits = self.waits_of(looking, &chosen);
+        looking.look.is_limited = chosen.reasons.is_limited;
+        looking.look.waits = self.waits_of(looking, &chosen.reasons);
     }
 
     /// Whether `object` is to be updated now.
@@ -100,42 +92,55 @@ impl Memory {
             is_broken: !is_available && open.is_none() && is_broken_before(member, looking.record, facts),
             announced: open.map(|(_, write)| write.at),
             newest: None,
-            is_foreign: open.is_some_and(|(_, write)| write.by != facts.leader),
+            is_foreign: open.is_some_and(|(_, write)| write.by != facts.leader.name),
         };
         if let Some((_, write)) = open {
             return self.may_go_on(looking, chosen, (object, member, write)).then_some(next);
         }
-        if chosen.slots == 0 {
-            chosen.is_crowded = true;
-            return None;
+        let may_begin = self.may_begin(looking, chosen, (is_available, object, member), (evicts, next.is_broken));
+        may_begin.then(|| Next { newest: if evicts { looking.newest_of(member) } else { None }, ..next })
+    }
+
+    /// Whether a write that the record does not announce may be announced now: an eviction, if it `evicts`, of what may be broken before.
+    fn may_begin<'a>(
+        &self,
+        looking: &Looking<'a>,
+        chosen: &mut Chosen<'a>,
+        (is_available, object, member): (bool, &'a ObjectRef, &'a Member),
+        (evicts, is_broken): (bool, bool),
+    ) -> bool {
+        if chosen.rooms.slots == 0 {
+            chosen.reasons.is_crowded = true;
+            return false;
         }
         if is_available && !chosen.has_room(&object.namespace, |room| &mut room.new) {
-            return None;
+            return false;
         }
-        let owner = facts.owner(object, member).filter(|_| evicts);
+        let owner = looking.facts.owner(object, member).filter(|_| evicts);
         if let Some(owner) = owner
             && (self.owner_waits(looking, chosen, (object, owner, None), is_available)
                 || chosen.blocked.contains(&**owner))
         {
-            return None;
+            return false;
         }
-        if evicts && chosen.evictions == 0 {
-            chosen.is_limited = true;
-            return None;
+        if evicts && chosen.rooms.evictions == 0 {
+            chosen.reasons.is_limited = true;
+            return false;
         }
         // The record has room for so many.
-        let is_listed = next.is_broken && !looking.record.is_broken(object, member);
-        if is_listed && chosen.broken == 0 && !self.restarts.contains_key(object) {
-            return None;
+        let is_listed = is_broken && !looking.record.is_broken(object, member);
+        if is_listed && chosen.rooms.broken == 0 && !self.restarts.contains_key(object) {
+            return false;
         }
-        chosen.broken = chosen.broken.saturating_sub(usize::from(is_listed));
-        chosen.evictions -= usize::from(evicts);
+        let rooms = &mut chosen.rooms;
+        rooms.broken = rooms.broken.saturating_sub(usize::from(is_listed));
+        rooms.evictions -= usize::from(evicts);
+        rooms.slots -= 1;
         chosen.owners.extend(owner.map(AsRef::as_ref));
-        chosen.slots -= 1;
         if is_available {
             chosen.take(&object.namespace, |room| &mut room.new);
         }
-        Some(Next { newest: if evicts { looking.newest_of(member) } else { None }, ..next })
+        true
     }
 
     /// Whether `object` is to be evicted, as far as is known.
@@ -143,7 +148,7 @@ impl Memory {
         let must_evict = self.not_in_place.get(object).is_some_and(|version| *version >= member.version);
         // A pod that is to be restarted is not patched first.
         let is_older = facts.restarted.is_some_and(|restarted| member.begun.is_none_or(|begun| begun < restarted));
-        must_evict || is_older && object.kind.is_pod() || (facts.way)(object, member) == Way::Evict
+        must_evict || is_older && object.kind.is_pod() || (facts.queries.way)(object, member) == Way::Evict
     }
 
     /// Whether an announced write may be sent now. It counts as unavailable already. But several rollouts, of which each has replaced the
@@ -156,8 +161,8 @@ impl Memory {
     ) -> bool {
         let facts = looking.facts;
         let is_late = write.evict && write.is_overdue(facts.now);
-        if is_late && chosen.late == 0 {
-            chosen.is_limited = true;
+        if is_late && chosen.rooms.late == 0 {
+            chosen.reasons.is_limited = true;
             return false;
         }
         let is_available = self.is_available(object, member, facts, looking.record);
@@ -174,12 +179,12 @@ impl Memory {
             chosen.take(&object.namespace, |room| &mut room.announced);
         }
         chosen.owners.extend(owner.map(AsRef::as_ref));
-        chosen.late -= usize::from(is_late);
+        chosen.rooms.late -= usize::from(is_late);
         true
     }
 
     /// What holds the rollout up.
-    fn waits_of(&self, looking: &Looking<'_>, chosen: &Chosen<'_>) -> Vec<String> {
+    fn waits_of(&self, looking: &Looking<'_>, reasons: &Reasons<'_>) -> Vec<String> {
         let (look, facts) = (&looking.look, looking.facts);
         let mut waits = Vec::new();
         let blocked = self.waits.iter().filter(|(object, (_, last, _))| {
@@ -189,37 +194,34 @@ impl Memory {
         if let Some((object, (since, _, Waiting { code, why }))) = blocked.first() {
             waits.push(words::blocked(object, *since, (*code, why), blocked.len()));
         }
-        let names = &looking.all.names;
-        if chosen.waiting > 0 && look.next.is_empty() {
-            waits.push(words::unavailable(look.unavailable, facts.pace.max_unavailable, names));
-        } else if let Some((name, count)) =
-            chosen.full.filter(|_| look.next.is_empty()).and_then(|name| looking.by_namespace.get_key_value(name))
-        {
+        // While something is next, all others only wait for their turn.
+        let turn = Reasons::default();
+        let stalled = if look.next.is_empty() { reasons } else { &turn };
+        let (numbers, names) = (&look.numbers, &looking.all.names);
+        if stalled.is_full {
+            waits.push(words::unavailable(numbers.unavailable, facts.pace.max_unavailable, names));
+        } else if let Some((name, count)) = stalled.full.and_then(|name| looking.by_namespace.get_key_value(name)) {
             waits.push(words::unavailable_in(name, (count.unavailable, facts.limit(count.matched)), &count.names));
-        } else if let Some(beside) = chosen.beside.filter(|_| look.next.is_empty()) {
+        } else if let Some(beside) = stalled.beside {
             waits.push(words::beside(beside));
-        } else if (look.remaining == 0 || chosen.busy > 0 && look.next.is_empty()) && !names.is_empty() {
-            waits.push(words::not_ready(look.unavailable, names));
+        } else if (numbers.remaining == 0 || stalled.is_owner_busy) && !names.is_empty() {
+            waits.push(words::not_ready(numbers.unavailable, names));
         }
-        let failed = &looking.record.progress.failed;
-        if look.held > 0 {
-            waits.push(words::held(failed, look.held));
+        if numbers.held > 0 {
+            waits.push(words::held(&looking.record.progress.failed, numbers.held));
         }
-        if chosen.is_limited {
+        if reasons.is_limited {
             waits.push(words::LIMITED.to_owned());
         }
-        if chosen.is_crowded && look.next.is_empty() {
+        if stalled.is_crowded {
             waits.push(words::crowded(MOST));
         }
-        let unclear = chosen.unclear.filter(|_| look.next.is_empty()).and_then(|uid| facts.owners.get(uid));
-        waits.extend(unclear.map(words::unclear));
-        let shared = chosen.shared.filter(|_| look.next.is_empty()).and_then(|uid| facts.owners.get(uid));
-        waits.extend(shared.map(words::shared));
-        if let Some(first) = looking.orphan {
-            waits.push(words::orphans(look.orphans, &words::named(first)));
-        }
-        if look.broken > 0 {
-            waits.push(words::broken(look.broken));
+        let owner = |uid| facts.makers.owners.get(uid);
+        waits.extend(stalled.unclear.and_then(owner).map(words::unclear));
+        waits.extend(stalled.shared.and_then(owner).map(words::shared));
+        waits.extend(looking.orphan.map(|first| words::orphans(numbers.orphans, &words::named(first))));
+        if numbers.broken > 0 {
+            waits.push(words::broken(numbers.broken));
         }
         waits
     }

@@ -31,11 +31,12 @@ impl Memory {
         let is_busy = may_lack || beside.is_some();
         // Of two policies, the one goes on that has announced first. One that could not go on for long waits for all others.
         let is_first = |at: &Timestamp| write.is_some_and(|write| *at >= write.at && !is_old(write.at, facts.now));
-        let is_shared = is_available && facts.busy.get(owner).is_some_and(|at| !is_first(at));
-        chosen.busy += usize::from(is_busy);
-        chosen.beside = chosen.beside.or(beside);
-        chosen.shared = chosen.shared.or(is_shared.then_some(owner));
-        chosen.unclear = chosen.unclear.or((is_busy && looking.unclear.contains(&**owner)).then_some(owner));
+        let is_shared = is_available && facts.makers.busy.get(owner).is_some_and(|at| !is_first(at));
+        let reasons = &mut chosen.reasons;
+        reasons.is_owner_busy |= is_busy;
+        reasons.beside = reasons.beside.or(beside);
+        reasons.shared = reasons.shared.or(is_shared.then_some(owner));
+        reasons.unclear = reasons.unclear.or((is_busy && looking.unclear.contains(&**owner)).then_some(owner));
         is_busy || is_shared || chosen.owners.contains(&**owner)
     }
 
@@ -74,7 +75,7 @@ impl Memory {
             .answers
             .get(object)
             .is_some_and(|(_, at, answer)| matches!(answer, Answer::Failed(_)) && *at >= write.at && is_young(*at));
-        !has_failed && (write.by == facts.leader || !is_young(write.at))
+        !has_failed && (write.by == facts.leader.name || !is_young(write.at))
     }
 
     /// How many evictions were announced more than a minute ago, and may be sent at any moment. Those that wait for other pods of their owner
