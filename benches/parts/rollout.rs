@@ -225,7 +225,7 @@ fn pure_plan(pods: usize) -> Option<f64> {
         version: number as u64,
         revision: "new".into(),
         carries: Carries::Other("old".into()),
-        health: Health { is_ready: true, since: Some(before), is_settled: true, grace: SignedDuration::ZERO },
+        health: Health::settled(true, Some(before)),
         created: Some(before),
         owner: Some(uid(number / REPLICAS)),
         begun: Some(before),
@@ -239,14 +239,12 @@ fn pure_plan(pods: usize) -> Option<f64> {
     };
     let owner = |number: usize| Owner {
         namespace: format!("team-{}", number % NAMESPACES),
-        astray: 0,
-        fails_since: None,
         kind: "ReplicaSet",
         name: format!("web-{number}"),
         desired: REPLICAS,
         created: Some(before),
         policies: BTreeSet::from([POLICY.into()]),
-        carried: BTreeSet::new(),
+        ..Owner::default()
     };
     let members: Members = (0..pods).map(|number| (object(number), member(number))).collect();
     let owners: Owners = (0..pods / REPLICAS).map(|number| (uid(number), owner(number))).collect();

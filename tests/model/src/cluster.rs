@@ -349,16 +349,9 @@ pub fn deliver(spec: &Spec, revisions: &[Kept], before: &Delivered, settings: &S
 impl Kept {
     /// The same as the operator reads it.
     pub fn stored(&self) -> Stored {
-        Stored {
-            policy: "p".to_owned(),
-            owner: self.owner.to_string(),
-            revision: revision(self.content, self.number),
-            created: at_second(self.created),
-            record: self.record.clone(),
-            version: self.version.to_string(),
-            uid: String::new(),
-            name: String::new(),
-        }
+        let revision = revision(self.content, self.number);
+        let stored = Stored::new("p", revision, at_second(self.created), self.record.clone());
+        Stored { owner: self.owner.to_string(), version: self.version.to_string(), ..stored }
     }
 
     /// A revision whose rollout was complete before, after the workloads were made.

@@ -430,14 +430,12 @@ fn owners(makers: &[Maker], covered: [bool; 3]) -> Owners {
         let policies: BTreeSet<Arc<str>> = is_covered.then(|| "p".into()).into_iter().collect();
         let owner = Owner {
             namespace: NAMESPACES[usize::from(maker.namespace)].into(),
-            astray: 0,
-            fails_since: None,
             kind: if maker.is_stateful { "StatefulSet" } else { "ReplicaSet" },
             name: format!("maker-{index}"),
             desired: maker.desired.into(),
             created: Some(at(0)),
             policies,
-            carried: BTreeSet::new(),
+            ..Owner::default()
         };
         (maker_uid(index as u8), owner)
     };

@@ -91,11 +91,18 @@ pub struct Health {
     pub grace: SignedDuration,
 }
 
+impl Health {
+    /// That of a workload in which what the spec asks for runs.
+    pub fn settled(is_ready: bool, since: Option<Timestamp>) -> Self {
+        Self { is_ready, since, is_settled: true, grace: SignedDuration::ZERO }
+    }
+}
+
 /// The members of a policy, in a fixed order.
 pub type Members = BTreeMap<ObjectRef, Member>;
 
 /// A controller that makes pods, such as a ReplicaSet.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Its kind, as in a manifest.
     pub kind: &'static str,
@@ -115,6 +122,14 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// A ReplicaSet of the namespace `shop`, which the policy matches, with so many pods.
+    #[cfg(test)]
+    pub(super) fn replica_set(policy: &str, name: &str, desired: usize, created: Timestamp) -> Self {
+        let (namespace, name, created) = ("shop".to_owned(), name.to_owned(), Some(created));
+        let policies = BTreeSet::from([policy.into()]);
+        Self { kind: "ReplicaSet", namespace, name, desired, created, policies, ..Self::default() }
+    }
+
     /// How many pods it has when none is missing.
     pub(super) fn pods(&self) -> usize {
         self.desired.saturating_add(self.astray)

@@ -71,16 +71,7 @@ impl Removal {
         let revision = Arc::new(Revision::new(policy, 1, Content::default()));
         Self {
             state: State::default(),
-            revision: Stored {
-                policy: policy.to_owned(),
-                owner: String::new(),
-                revision,
-                created: now,
-                record: Record::begun(now),
-                version: String::new(),
-                uid: String::new(),
-                name: String::new(),
-            },
+            revision: Stored::new(policy, revision, now, Record::begun(now)),
             settings: RollingUpdate {
                 steps: Vec::new(),
                 on_failure: OnFailure::Halt,
@@ -222,18 +213,7 @@ mod tests {
             let (members, owners, beside) = (Members::new(), Owners::new(), HashMap::new());
             let mut scene = Self { removal, members, owners, beside, now: 0, again: (false, true) };
             for (set, pods) in sets {
-                let owner = Owner {
-                    kind: "ReplicaSet",
-                    namespace: "shop".into(),
-                    astray: 0,
-                    fails_since: None,
-                    name: (*set).into(),
-                    desired: *pods,
-                    created: Some(at(-100)),
-                    policies: ["envoy".into()].into(),
-                    carried: BTreeSet::new(),
-                };
-                scene.owners.insert((*set).into(), owner);
+                scene.owners.insert((*set).into(), Owner::replica_set("envoy", set, *pods, at(-100)));
                 (0..*pods).for_each(|number| scene.add(set, &format!("{set}-{number}"), -100, (true, true)));
             }
             scene.removal.begin(&scene.members);
@@ -247,7 +227,7 @@ mod tests {
                 version: 1,
                 revision: self.removal.revision(),
                 carries: if has_it { Carries::Other("1".into()) } else { Carries::This },
-                health: Health { is_ready, since, is_settled: true, grace: SignedDuration::ZERO },
+                health: Health::settled(is_ready, since),
                 created: since,
                 owner: Some(set.into()),
                 begun: since,

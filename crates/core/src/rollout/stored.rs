@@ -57,6 +57,13 @@ impl Foreign {
 }
 
 impl Stored {
+    /// A revision as it would be stored, of a policy without a UID.
+    pub fn new(policy: &str, revision: Arc<Revision>, created: Timestamp, record: Record) -> Self {
+        let (policy, name) = (policy.to_owned(), format!("{policy}-{}", revision.hash));
+        let (owner, version, uid) = Default::default();
+        Self { policy, owner, revision, created, record, version, uid, name }
+    }
+
     /// The revision in `object`; none if it does not say that it is of a policy.
     ///
     /// # Errors
