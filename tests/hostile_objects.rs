@@ -250,7 +250,7 @@ fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Polici
         now,
         members,
         makers: Makers { owners: &Owners::new(), beside: &HashMap::new(), busy: &BTreeMap::new() },
-        created: now,
+        record: &Record::default(),
         restarted: None,
         pace: Pace {
             max_unavailable: 5,
@@ -263,7 +263,7 @@ fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Polici
         is_in_scope: &|_, _| true,
         queries: Queries { stuck: &|_| None, way: &|_, _| refit::Way::Evict, rejection: &|_| None },
     };
-    rolling.look(&facts, &Record::default())
+    rolling.look(&facts)
 }
 
 /// What every engine does to a new workload.

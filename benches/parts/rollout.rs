@@ -268,7 +268,7 @@ fn pure_plan(pods: usize) -> Option<f64> {
             now,
             members: &members,
             makers: Makers { owners: &owners, beside: &HashMap::new(), busy: &BTreeMap::new() },
-            created: before,
+            record: &Record::default(),
             restarted: None,
             pace,
             can_fail: true,
@@ -276,7 +276,7 @@ fn pure_plan(pods: usize) -> Option<f64> {
             is_in_scope: &|_, _| true,
             queries: Queries { stuck: &|_| None, way: &|_, _| Way::InPlace, rejection: &|_| None },
         };
-        let look = Memory::default().look(&facts, &Record::default());
+        let look = Memory::default().look(&facts);
         times.push(start.elapsed().as_secs_f64());
         assert_eq!((look.numbers.remaining, look.next.len()), (pods, BATCH), "as many are next as may be announced");
     }

@@ -1,7 +1,7 @@
 //! What one look at a rollout is about. A fact that is not known yet is [`None`]: never zero, and never empty.
 
 use super::member::{Member, Members, Owner, Owners};
-use super::record::Commands;
+use super::record::{Commands, Record};
 use super::stored::Stored;
 use crate::api::v1alpha1::{MaxUnavailable, RollingUpdate};
 use crate::policy::extent::Extent;
@@ -135,8 +135,8 @@ pub struct Facts<'a> {
     pub now: Timestamp,
     pub members: &'a Members,
     pub makers: Makers<'a>,
-    /// When the update revision was first stored.
-    pub created: Timestamp,
+    /// What the update revision says about its rollout.
+    pub record: &'a Record,
     /// The time of the last `scpol rollout restart` that counts.
     pub restarted: Option<Timestamp>,
     pub pace: Pace<'a>,

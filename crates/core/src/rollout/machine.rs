@@ -7,7 +7,7 @@ use super::member::{Member, Members};
 use super::pace::Memory;
 use super::record::{Ahead, Evicted, Halted, MOST, Record, Write};
 use super::steps::{Now, Reached};
-use super::stored::{self, Stored, holds};
+use super::stored::{self, holds};
 use super::words;
 use crate::api::code::Code;
 use crate::api::condition::Progress;
@@ -134,7 +134,7 @@ impl State {
             return held(record, "its rollout begins again").into();
         }
         if record.progress.times.begun.is_none() {
-            return self.adopt(world, revision);
+            return self.adopt(world, record);
         }
         let ahead = Ahead::of(world.commands, world.revisions.iter().map(|stored| stored.record.ahead), world.now);
         if ahead != record.ahead {
@@ -157,9 +157,9 @@ impl State {
         let is_in_scope = |object: &ObjectRef, member: &Member| {
             reached.is_none_or(|reached| reached.undone || reached.extent.has_place(&object.namespace, &member.place))
         };
-        let facts = facts(world, revision, known, restarted, &is_in_scope);
-        let look = self.memory.look(&facts, record);
-        let open = self.memory.still_open(&facts, record);
+        let facts = facts(world, record, known, restarted, &is_in_scope);
+        let look = self.memory.look(&facts);
+        let open = self.memory.still_open(&facts);
         let resumed =
             world.commands.resumed.filter(|asked| is_new(*asked, record.progress.followed.resumed, world.now));
         let is_untouched = |(name, write): &(&String, &Write)| self.memory.has_written_nothing(&facts, name, write);
@@ -171,8 +171,8 @@ impl State {
     }
 
     /// Begins the rollout of a revision that was stored while the policy did not roll.
-    fn adopt(&mut self, world: &World<'_>, revision: &Stored) -> Outcome {
-        let mut record = revision.record.clone();
+    fn adopt(&mut self, world: &World<'_>, record: &Record) -> Outcome {
+        let mut record = record.clone();
         record.progress.times.begun = Some(world.now);
         record.progress.times.disturbed.get_or_insert(world.now);
         record.progress.followed.resumed = world.commands.resumed;
@@ -523,21 +523,21 @@ fn held(record: &Record, message: &str) -> Progress {
 
 fn facts<'a>(
     world: &'a World<'a>,
-    revision: &Stored,
+    record: &'a Record,
     (members, makers): (&'a Members, Makers<'a>),
     restarted: Option<Timestamp>,
     is_in_scope: &'a dyn Fn(&ObjectRef, &Member) -> bool,
 ) -> Facts<'a> {
     let span = |duration: Duration| SignedDuration::try_from(duration).unwrap_or_default();
     let settings = world.settings;
-    let is_undone = revision.record.reached.as_ref().is_some_and(|reached| reached.undone);
+    let is_undone = record.reached.as_ref().is_some_and(|reached| reached.undone);
     Facts {
         aim: world.aim,
         leader: world.leader,
         now: world.now,
         members,
         makers,
-        created: revision.created,
+        record,
         restarted,
         pace: Pace {
             max_unavailable: settings.max_unavailable.of(members.len()),
@@ -545,9 +545,9 @@ fn facts<'a>(
             min_ready: span(settings.min_ready()),
             deadline: span(settings.progress_deadline()),
         },
-        can_fail: is_going(&revision.record, restarted) && revision.record.progress.halted.is_none(),
+        can_fail: is_going(record, restarted) && record.progress.halted.is_none(),
         // All that was updated goes back.
-        held: if is_undone { BTreeSet::new() } else { revision.record.progress.held() },
+        held: if is_undone { BTreeSet::new() } else { record.progress.held() },
         is_in_scope,
         queries: world.queries,
     }

@@ -30,30 +30,20 @@ pub(super) enum Standing {
 
 impl Memory {
     /// The announced writes that are not over.
-    pub(super) fn open<'a>(
-        &self,
-        facts: &Facts<'a>,
-        record: &'a Record,
-    ) -> BTreeMap<&'a ObjectRef, (Standing, &'a Write)> {
-        let writes = &record.progress.writes;
+    pub(super) fn open<'a>(&self, facts: &Facts<'a>) -> BTreeMap<&'a ObjectRef, (Standing, &'a Write)> {
+        let writes = &facts.record.progress.writes;
         if writes.is_empty() {
             return BTreeMap::new();
         }
         let announced = writes.iter().filter_map(|(key, write)| {
             let (object, member) = facts.member(key)?;
-            let standing = self.standing(object, member, write, (facts, record));
+            let standing = self.standing(object, member, write, facts);
             (standing != Standing::Over).then_some((object, (standing, write)))
         });
         announced.collect()
     }
 
-    fn standing(
-        &self,
-        object: &ObjectRef,
-        member: &Member,
-        write: &Write,
-        (facts, record): (&Facts<'_>, &Record),
-    ) -> Standing {
+    fn standing(&self, object: &ObjectRef, member: &Member, write: &Write, facts: &Facts<'_>) -> Standing {
         if *member.uid != *write.uid {
             return Standing::Over;
         }
@@ -61,12 +51,12 @@ impl Memory {
         let is_done = member.is_done(facts.restarted);
         let is_seen = || {
             let is_serving = member.health.is_ready && self.is_settled(object, member, write.at, facts.now);
-            is_serving || record.is_broken(object, member)
+            is_serving || facts.is_broken(object, member)
         };
         let is_foreign = write.by != facts.leader.name;
         let may_be_late = is_foreign && facts.now.duration_since(write.at) < LATE;
         // It brings what another rollout, or the way back, takes away again.
-        let is_outdated = is_foreign && facts.now.duration_since(write.at) < STALE && write.at < record.since(facts);
+        let is_outdated = is_foreign && facts.now.duration_since(write.at) < STALE && write.at < facts.since();
         let answer = self.answers.get(object).filter(|(uid, at, answer)| {
             let counts = facts.is_recent(*at) || !answer.expects_another(member);
             *uid == member.uid && *at >= write.at && counts
@@ -98,9 +88,9 @@ impl Memory {
         }
     }
 
-    /// The writes of `record` that are not over.
-    pub fn still_open(&self, facts: &Facts<'_>, record: &Record) -> BTreeMap<String, Write> {
-        self.open(facts, record).into_iter().map(|(object, (_, write))| (key(object), write.clone())).collect()
+    /// The recorded writes that are not over.
+    pub fn still_open(&self, facts: &Facts<'_>) -> BTreeMap<String, Write> {
+        self.open(facts).into_iter().map(|(object, (_, write))| (key(object), write.clone())).collect()
     }
 
     /// The owners of which a pod may be evicted at any moment, because `record` announces it, whatever else is known of its policy. What

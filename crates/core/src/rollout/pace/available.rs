@@ -7,7 +7,6 @@
 use super::memory::Memory;
 use crate::rollout::facts::{Facts, key};
 use crate::rollout::member::Member;
-use crate::rollout::record::Record;
 use crate::workload::ObjectRef;
 use jiff::{SignedDuration, Timestamp};
 
@@ -19,10 +18,10 @@ const UNSAID: SignedDuration = SignedDuration::from_secs(10);
 const AHEAD: SignedDuration = SignedDuration::from_secs(300);
 
 impl Memory {
-    pub(super) fn is_available(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>, record: &Record) -> bool {
+    pub(super) fn is_available(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
         let since = ready_since(member, facts.now);
         let has_been_ready = since.is_none_or(|since| facts.now.duration_since(since) >= facts.pace.min_ready);
-        member.health.is_ready && has_been_ready && self.is_settled(object, member, record.since(facts), facts.now)
+        member.health.is_ready && has_been_ready && self.is_settled(object, member, facts.since(), facts.now)
     }
 
     /// Whether the kubelet has acted on what was announced `at` that time, and may have been written long after.
@@ -33,53 +32,55 @@ impl Memory {
     }
 }
 
-impl Record {
+impl Facts<'_> {
     /// When the rollout, or its way back, began.
-    pub(super) fn since(&self, facts: &Facts<'_>) -> Timestamp {
-        let undone = self.reached.as_ref().filter(|reached| reached.undone).map(|reached| reached.since);
-        undone.or(self.progress.times.begun).unwrap_or(facts.created)
+    pub(super) fn since(&self) -> Timestamp {
+        let undone = self.record.reached.as_ref().filter(|reached| reached.undone).map(|reached| reached.since);
+        undone.or(self.record.progress.times.begun).unwrap_or(self.now)
     }
 
     /// Since when workloads may be unavailable on our account.
-    fn disturbed(&self, facts: &Facts<'_>) -> Timestamp {
-        let begun = self.progress.times.begun.filter(|_| self.progress.times.ended.is_none());
-        let written = self.progress.writes.values().map(|write| write.at).min();
-        self.progress.times.disturbed.or(begun).or(written).unwrap_or(facts.now)
+    fn disturbed(&self) -> Timestamp {
+        let progress = &self.record.progress;
+        let begun = progress.times.begun.filter(|_| progress.times.ended.is_none());
+        let written = progress.writes.values().map(|write| write.at).min();
+        progress.times.disturbed.or(begun).or(written).unwrap_or(self.now)
     }
 
     /// Whether `since` is before the time from which workloads may be unavailable on our account. A status has whole seconds.
-    fn is_before(&self, since: Timestamp, facts: &Facts<'_>) -> bool {
-        since.as_second() < self.disturbed(facts).as_second()
+    fn is_before(&self, since: Timestamp) -> bool {
+        since.as_second() < self.disturbed().as_second()
     }
 
     /// The same, and a whole deadline ago. What is unavailable for a shorter time may be on its way.
-    pub(super) fn is_long_before(&self, since: Timestamp, facts: &Facts<'_>) -> bool {
-        self.is_before(since, facts) && facts.now.duration_since(since) >= facts.pace.deadline
+    pub(super) fn is_long_before(&self, since: Timestamp) -> bool {
+        self.is_before(since) && self.now.duration_since(since) >= self.pace.deadline
     }
 
     /// Whether `member` is unavailable, and the rollout need not be the reason: it has not brought its content there.
-    fn may_excuse(&self, member: &Member, facts: &Facts<'_>) -> bool {
-        let is_its_own = self.progress.is_new && self.complete.is_none() && facts.has_update(member);
+    fn may_excuse(&self, member: &Member) -> bool {
+        let record = self.record;
+        let is_its_own = record.progress.is_new && record.complete.is_none() && self.has_update(member);
         !member.health.is_ready && !is_its_own
     }
 
-    /// Whether the workload was unavailable before it was updated.
+    /// Whether `member`, which is unavailable, was so before the rollout began, and before any other that it replaced, as far as its status
+    /// tells.
+    pub(super) fn was_unavailable(&self, member: &Member) -> bool {
+        self.may_excuse(member) && member.health.since.is_some_and(|since| self.is_before(since))
+    }
+
+    /// The same for a whole deadline.
+    pub(super) fn was_broken(&self, member: &Member) -> bool {
+        self.may_excuse(member) && member.health.since.is_some_and(|since| self.is_long_before(since))
+    }
+
+    /// Whether the record lists the workload as unavailable before it was updated.
     pub(super) fn is_broken(&self, object: &ObjectRef, member: &Member) -> bool {
-        let broken = &self.progress.broken;
+        let broken = &self.record.progress.broken;
         !broken.is_empty()
             && (broken.contains(&key(object)) || member.owner.as_ref().is_some_and(|owner| broken.contains(&**owner)))
     }
-}
-
-/// Whether `member`, which is unavailable, was so before the rollout began, and before any other that it replaced, as far as its status
-/// tells.
-pub(super) fn is_unavailable_before(member: &Member, record: &Record, facts: &Facts<'_>) -> bool {
-    record.may_excuse(member, facts) && member.health.since.is_some_and(|since| record.is_before(since, facts))
-}
-
-/// The same for a whole deadline.
-pub(super) fn is_broken_before(member: &Member, record: &Record, facts: &Facts<'_>) -> bool {
-    record.may_excuse(member, facts) && member.health.since.is_some_and(|since| record.is_long_before(since, facts))
 }
 
 /// Since when the workload is ready, or not ready, as its status says. Its creation, if the status has a time that cannot be.

@@ -13,7 +13,7 @@ use crate::rollout::answer::Answer;
 use crate::rollout::facts::{Facts, key};
 use crate::rollout::look::Failure;
 use crate::rollout::member::{Member, Owner};
-use crate::rollout::record::{Evicted, Record};
+use crate::rollout::record::Evicted;
 use crate::workload::ObjectRef;
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashMap};
@@ -31,12 +31,12 @@ impl Memory {
         member: &Member,
         is_broken: bool,
     ) -> Option<Failure> {
-        let (facts, record) = (looking.facts, looking.record);
-        if !self.is_part(object, member, facts, record) {
+        let (facts, record) = (looking.facts, looking.facts.record);
+        if !self.is_part(object, member, facts) {
             return None;
         }
         let fail = |message: String| Some(Failure { object: object.clone(), code: Code::ReplacementNotReady, message });
-        let begun = record.since(facts);
+        let begun = facts.since();
         // A kubelet may wait for minutes before it tries again what a person has mended.
         let has_time = !self.restarts.contains_key(object)
             && record.progress.followed.resumed_at.is_some_and(|resumed| {
@@ -77,20 +77,20 @@ impl Memory {
     }
 
     /// Whether the rollout has made the workload what it is. A workload that came later is its author's.
-    pub(super) fn is_part(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>, record: &Record) -> bool {
-        let since = record.since(facts);
+    pub(super) fn is_part(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
+        let since = facts.since();
         let is_older = |created: Option<Timestamp>| created.is_some_and(|created| created < since);
         let owner = facts.owner(object, member).and_then(|owner| facts.makers.owners.get(owner));
         self.restarts.contains_key(object)
-            || record.progress.writes.get(&key(object)).is_some_and(|write| *write.uid == *member.uid)
-            || facts.owner(object, member).is_some_and(|owner| record.progress.evicted.contains_key(&**owner))
+            || facts.record.progress.writes.get(&key(object)).is_some_and(|write| *write.uid == *member.uid)
+            || facts.owner(object, member).is_some_and(|owner| facts.record.progress.evicted.contains_key(&**owner))
             || is_older(member.created)
             || owner.is_some_and(|owner| is_older(owner.created))
     }
 
     /// The evicted pods that have not been replaced in time.
     pub(super) fn not_made_again(&mut self, looking: &Looking<'_>) -> Vec<Failure> {
-        let (facts, record) = (looking.facts, looking.record);
+        let (facts, record) = (looking.facts, looking.facts.record);
         self.lacking.retain(|owner, _| looking.missing.contains(&**owner));
         for owner in &looking.missing {
             self.lacking.entry(Arc::from(*owner)).or_insert(facts.now);
@@ -121,9 +121,9 @@ impl Memory {
         late.filter_map(failure).collect()
     }
 
-    /// The owners of the evictions of `record` that do not have all their pods again, up to date and available.
-    pub(super) fn unfinished(&self, facts: &Facts<'_>, record: &Record) -> BTreeSet<String> {
-        let evicted = &record.progress.evicted;
+    /// The owners of the recorded evictions that do not have all their pods again, up to date and available.
+    pub(super) fn unfinished(&self, facts: &Facts<'_>) -> BTreeSet<String> {
+        let evicted = &facts.record.progress.evicted;
         if evicted.is_empty() {
             return BTreeSet::new();
         }
@@ -136,7 +136,7 @@ impl Memory {
             // One that was missed is the reason to remember the eviction: another one would not change that.
             let is_left = || self.left.get(object).is_some_and(|(.., left)| left.code != Code::ReplacementMissed);
             let is_over = member.is_done(facts.restarted) || is_left();
-            *are_available &= is_over && self.is_available(object, member, facts, record);
+            *are_available &= is_over && self.is_available(object, member, facts);
         }
         let is_whole = |uid: &str, owner: &Owner| {
             let beside = facts.makers.beside.get(uid).copied().unwrap_or_default();
@@ -149,12 +149,8 @@ impl Memory {
 }
 
 /// The replacement of an evicted pod that does not carry the update revision. Another eviction would not change that.
-pub(super) fn missed_again(
-    object: &ObjectRef,
-    member: &Member,
-    (facts, record): (&Facts<'_>, &Record),
-) -> Option<Failure> {
-    let evicted = record.progress.evicted.get(&**facts.owner(object, member)?)?;
+pub(super) fn missed_again(object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> Option<Failure> {
+    let evicted = facts.record.progress.evicted.get(&**facts.owner(object, member)?)?;
     let is_missed = member.carries != Carries::This && evicted.is_before(member);
     (is_missed && evicted.uid != *member.uid && evicted.is_gone(facts)).then(|| {
         let message = "it replaces an evicted pod, and has not got the update revision".to_owned();

@@ -4,7 +4,6 @@
 //! - What is left holds up no other workload: it comes after all others, and few at a time.
 //! - No pod is evicted whose owner would make no other one.
 
-use super::available::is_broken_before;
 use super::failure::missed_again;
 use super::memory::{Memory, Waiting};
 use crate::api::code::Code;
@@ -12,7 +11,7 @@ use crate::refit::Way;
 use crate::rollout::answer::Left;
 use crate::rollout::facts::Facts;
 use crate::rollout::member::{Member, Owner};
-use crate::rollout::record::{MOST, Record};
+use crate::rollout::record::MOST;
 use crate::rollout::words;
 use crate::workload::ObjectRef;
 use jiff::{SignedDuration, Timestamp};
@@ -38,20 +37,15 @@ impl Memory {
     /// room for it; a pod that has the sidecar from the pod template of its owner, because every replacement would have it, too; a pod
     /// that came without the revision in place of an evicted one, if the rollout cannot fail by that; a workload whose template another
     /// client puts back; and one for which the server has given no answer for a whole deadline.
-    pub(super) fn leaves(
-        &mut self,
-        object: &ObjectRef,
-        member: &Member,
-        (facts, record): (&Facts<'_>, &Record),
-    ) -> bool {
+    pub(super) fn leaves(&mut self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
         let owner = facts.owner(object, member).and_then(|owner| facts.makers.owners.get(owner));
-        let missed = || missed_again(object, member, (facts, record)).filter(|_| !facts.can_fail);
+        let missed = || missed_again(object, member, facts).filter(|_| !facts.can_fail);
         let must_be_evicted =
             || self.not_in_place.contains_key(object) || (facts.queries.way)(object, member) == Way::Evict;
-        let cannot_make = |owner: &Owner| owner.fails_since.is_some_and(|since| record.is_long_before(since, facts));
+        let cannot_make = |owner: &Owner| owner.fails_since.is_some_and(|since| facts.is_long_before(since));
         let has_no_place = || {
-            let may_be_kept = record.progress.broken.len() < MOST || record.is_broken(object, member);
-            !may_be_kept && !self.restarts.contains_key(object) && is_broken_before(member, record, facts)
+            let may_be_kept = facts.record.progress.broken.len() < MOST || facts.is_broken(object, member);
+            !may_be_kept && !self.restarts.contains_key(object) && facts.was_broken(member)
         };
         let (version, code, message) = if let Some(owner) = owner.filter(|owner| owner.desired == 0) {
             (0, Code::NotRecreated, format!("{owner} keeps no pods, or is being deleted"))

@@ -5,7 +5,7 @@ use super::chosen::Room;
 use crate::rollout::facts::{Facts, key};
 use crate::rollout::look::{Failure, Look, NAMED, Numbers};
 use crate::rollout::member::{Member, Owner};
-use crate::rollout::record::{Evicted, Record, Write};
+use crate::rollout::record::{Evicted, Write};
 use crate::workload::ObjectRef;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +16,6 @@ const FAILURES: usize = 100;
 /// The parts of a look.
 pub(super) struct Looking<'a> {
     pub(super) facts: &'a Facts<'a>,
-    pub(super) record: &'a Record,
     pub(super) look: Look,
     /// The pods of each owner, with whether they are available, and whether they are or may be up to date.
     pub(super) by_owner: HashMap<&'a str, Vec<(&'a ObjectRef, bool, bool)>>,
@@ -63,15 +62,10 @@ impl Count {
 
 impl<'a> Looking<'a> {
     /// Before anything has been looked at. These announced writes are `open`.
-    pub(super) fn new(
-        facts: &'a Facts<'a>,
-        record: &'a Record,
-        open: BTreeMap<&'a ObjectRef, (Standing, &'a Write)>,
-    ) -> Self {
+    pub(super) fn new(facts: &'a Facts<'a>, open: BTreeMap<&'a ObjectRef, (Standing, &'a Write)>) -> Self {
         let numbers = Numbers { matched: facts.members.len(), ..Numbers::default() };
         Self {
             facts,
-            record,
             look: Look { numbers, ..Look::default() },
             by_owner: HashMap::new(),
             open,
@@ -98,7 +92,7 @@ impl<'a> Looking<'a> {
         let facts = self.facts;
         // A pod may match by what its template does not have.
         let is_ours = |uid: &str, owner: &Owner| {
-            let evicted = &self.record.progress.evicted;
+            let evicted = &self.facts.record.progress.evicted;
             owner.policies.contains(facts.aim.policy) || self.by_owner.contains_key(uid) || evicted.contains_key(uid)
         };
         let owners: Vec<_> = facts.makers.owners.iter().filter(|(uid, owner)| is_ours(uid, owner)).collect();
@@ -109,7 +103,7 @@ impl<'a> Looking<'a> {
                 self.unclear.insert(uid);
             }
             let missing = owner.pods().saturating_sub(there);
-            if missing > 0 && owner.fails_since.is_some_and(|since| self.record.is_long_before(since, facts)) {
+            if missing > 0 && owner.fails_since.is_some_and(|since| facts.is_long_before(since)) {
                 self.look.numbers.broken = self.look.numbers.broken.saturating_add(missing);
             } else if missing > 0 {
                 self.missing.insert(uid);
@@ -137,7 +131,7 @@ impl<'a> Looking<'a> {
 
     /// Keeps a failure that is news.
     pub(super) fn fail(&mut self, failure: Option<Failure>) {
-        let is_news = |failure: &Failure| !self.record.progress.failed.contains(&key(&failure.object));
+        let is_news = |failure: &Failure| !self.facts.record.progress.failed.contains(&key(&failure.object));
         let has_room = self.look.failures.len() < FAILURES;
         self.look.failures.extend(failure.filter(|failure| has_room && is_news(failure)));
     }

@@ -1,7 +1,7 @@
 //! Which workloads are brought up to date next, and how far a rollout is.
 //!
 //! What counts as unavailable is read from the cluster: pods that are not ready, pods that their owner lacks, and workloads that
-//! their controller is still rolling. In addition, each write that a leader has announced in the [`Record`] counts as unavailable until
+//! their controller is still rolling. In addition, each write that a leader has announced in the [record](super::record) counts as unavailable until
 //! the watches show what became of it. So a new leader, and one that wakes up late, cannot exceed a limit.
 //!
 //! | room | subject |
@@ -30,22 +30,20 @@ pub use memory::Memory;
 pub use next::BATCH;
 
 use self::announced::Standing;
-use self::available::{is_broken_before, is_unavailable_before};
 use self::failure::missed_again;
 use self::looking::Looking;
 use super::facts::Facts;
 use super::look::Look;
 use super::member::Member;
-use super::record::Record;
 use super::words;
 use crate::workload::ObjectRef;
 
 impl Memory {
-    /// Looks at everything once. `record` is that of the update revision.
-    pub fn look(&mut self, facts: &Facts<'_>, record: &Record) -> Look {
+    /// Looks at everything once.
+    pub fn look(&mut self, facts: &Facts<'_>) -> Look {
         self.forget_what_is_over(facts);
         self.lapse(facts);
-        let mut looking = Looking::new(facts, record, self.open(facts, record));
+        let mut looking = Looking::new(facts, self.open(facts));
         for (object, member) in facts.members {
             self.see(&mut looking, object, member);
         }
@@ -58,12 +56,12 @@ impl Memory {
             return looking.look;
         }
         self.choose(&mut looking);
-        looking.look.unfinished = self.unfinished(facts, record);
+        looking.look.unfinished = self.unfinished(facts);
         looking.look.is_complete = looking.look.numbers.remaining == 0
             && looking.open.is_empty()
             && looking.are_parts_ready
             && !looking.missing.iter().any(|owner| {
-                let evicted = record.progress.evicted.get(*owner);
+                let evicted = facts.record.progress.evicted.get(*owner);
                 evicted.is_some_and(|evicted| !looking.is_replaced(owner, evicted))
             });
         looking.look
@@ -75,12 +73,12 @@ impl Memory {
         let wanted = facts.wanted(object, member);
         looking.look.is_counting |= *member.revision != *wanted;
         let is_open = looking.open.contains_key(object);
-        let is_available = !is_open && self.is_available(object, member, facts, looking.record);
+        let is_available = !is_open && self.is_available(object, member, facts);
         let is_done = member.is_done(facts.restarted);
         let is_ours = self.restarts.contains_key(object);
         let is_broken = !is_open && !is_available && {
-            let was_broken = !is_ours && is_broken_before(member, looking.record, facts);
-            was_broken || is_done && looking.record.is_broken(object, member)
+            let was_broken = !is_ours && facts.was_broken(member);
+            was_broken || is_done && facts.is_broken(object, member)
         };
         if facts.pace.per_namespace.is_some() {
             looking.by_namespace.entry(&object.namespace).or_default().matched += 1;
@@ -90,8 +88,7 @@ impl Memory {
         if !is_available && !is_broken {
             // A broken workload is unavailable without the write, too.
             let is_unsent = looking.open.get(object).is_some_and(|(standing, _)| *standing == Standing::Unsent)
-                && (self.is_available(object, member, facts, looking.record)
-                    || is_broken_before(member, looking.record, facts));
+                && (self.is_available(object, member, facts) || facts.was_broken(member));
             looking.count(&object.namespace, |count| {
                 count.note(1, || words::named(object));
                 count.unsent += usize::from(is_unsent);
@@ -105,7 +102,7 @@ impl Memory {
             if !is_available && (facts.is_in_scope)(object, member) {
                 self.see_unavailable(looking, object, member, is_broken);
             }
-        } else if self.is_left(object, member, facts) || self.leaves(object, member, (facts, looking.record)) {
+        } else if self.is_left(object, member, facts) || self.leaves(object, member, facts) {
             looking.look.numbers.left += 1;
         } else {
             self.see_outdated(looking, (is_available, object, member));
@@ -135,7 +132,7 @@ impl Memory {
             numbers.held += usize::from(is_held);
             numbers.orphans += usize::from(is_orphan);
             looking.orphan = looking.orphan.or(is_orphan.then_some(object));
-            looking.fail(missed_again(object, member, (facts, looking.record)));
+            looking.fail(missed_again(object, member, facts));
         }
         if !is_held && !is_orphan {
             looking.candidates.push((is_available, object, member));
@@ -144,13 +141,12 @@ impl Memory {
 
     /// Looks at one workload that has what it is to have, and is not available.
     fn see_unavailable(&self, looking: &mut Looking<'_>, object: &ObjectRef, member: &Member, is_broken: bool) {
-        let (facts, record) = (looking.facts, looking.record);
+        let facts = looking.facts;
         // Outside of its scope, and before its begin, the rollout has made nothing unavailable.
-        let is_its = self.restarts.contains_key(object)
-            || record.is_broken(object, member)
-            || !is_unavailable_before(member, record, facts);
+        let is_its =
+            self.restarts.contains_key(object) || facts.is_broken(object, member) || !facts.was_unavailable(member);
         if is_its {
-            looking.are_parts_ready &= is_broken || !self.is_part(object, member, facts, record);
+            looking.are_parts_ready &= is_broken || !self.is_part(object, member, facts);
             let failure = self.failure(looking, object, member, is_broken);
             looking.fail(failure);
         }

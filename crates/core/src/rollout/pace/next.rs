@@ -6,7 +6,6 @@
 //! - What is not chosen is named, with what it waits for.
 
 use super::announced::Standing;
-use super::available::is_broken_before;
 use super::chosen::{Chosen, Reasons, Rooms};
 use super::looking::Looking;
 use super::memory::{Memory, Waiting};
@@ -36,7 +35,7 @@ impl Memory {
             slots: MOST.saturating_sub(looking.open.len()),
             evictions: facts.leader.evictions.saturating_sub(self.overdue(looking)),
             late: facts.leader.evictions,
-            broken: MOST.saturating_sub(looking.record.progress.broken.len()),
+            broken: MOST.saturating_sub(looking.facts.record.progress.broken.len()),
         };
         let (owners, blocked) = (BTreeSet::new(), BTreeSet::new());
         let mut chosen: Chosen<'a> = Chosen { rooms, owners, blocked, reasons: Reasons::default() };
@@ -89,7 +88,7 @@ impl Memory {
             uid: member.uid.clone(),
             owner: member.owner.clone(),
             may_evict: open.map_or(evicts, |(_, write)| write.evict),
-            is_broken: !is_available && open.is_none() && is_broken_before(member, looking.record, facts),
+            is_broken: !is_available && open.is_none() && facts.was_broken(member),
             announced: open.map(|(_, write)| write.at),
             newest: None,
             is_foreign: open.is_some_and(|(_, write)| write.by != facts.leader.name),
@@ -128,7 +127,7 @@ impl Memory {
             return false;
         }
         // The record has room for so many.
-        let is_listed = is_broken && !looking.record.is_broken(object, member);
+        let is_listed = is_broken && !looking.facts.is_broken(object, member);
         if is_listed && chosen.rooms.broken == 0 && !self.restarts.contains_key(object) {
             return false;
         }
@@ -165,7 +164,7 @@ impl Memory {
             chosen.reasons.is_limited = true;
             return false;
         }
-        let is_available = self.is_available(object, member, facts, looking.record);
+        let is_available = self.is_available(object, member, facts);
         let owner = facts.owner(object, member).filter(|_| write.evict);
         if let Some(owner) = owner
             && self.owner_waits(looking, chosen, (object, owner, Some(write)), is_available)
@@ -208,7 +207,7 @@ impl Memory {
             waits.push(words::not_ready(numbers.unavailable, names));
         }
         if numbers.held > 0 {
-            waits.push(words::held(&looking.record.progress.failed, numbers.held));
+            waits.push(words::held(&looking.facts.record.progress.failed, numbers.held));
         }
         if reasons.is_limited {
             waits.push(words::LIMITED.to_owned());

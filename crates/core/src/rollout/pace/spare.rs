@@ -63,7 +63,7 @@ impl Memory {
     /// Whether `object` is available, and no leader has sent its announced write.
     fn is_available_yet(&self, looking: &Looking<'_>, object: &ObjectRef) -> bool {
         let Some(member) = looking.facts.members.get(object) else { return false };
-        self.is_unsent(looking, object) && self.is_available(object, member, looking.facts, looking.record)
+        self.is_unsent(looking, object) && self.is_available(object, member, looking.facts)
     }
 
     /// Whether `object` has an announced write that no leader has sent.
@@ -82,7 +82,7 @@ impl Memory {
     /// are none.
     pub(super) fn overdue(&self, looking: &Looking<'_>) -> usize {
         let facts = looking.facts;
-        let writes = looking.record.progress.writes.iter();
+        let writes = looking.facts.record.progress.writes.iter();
         let overdue = writes.filter(|(_, write)| write.evict && write.is_overdue(facts.now));
         let waits = |name: &str| {
             let (object, member) = facts.member(name)?;
