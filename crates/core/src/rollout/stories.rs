@@ -1012,13 +1012,16 @@ fn a_pod_on_a_node_where_its_daemonset_makes_none_is_not_evicted() {
     let owner = scene.owner("agent");
     (owner.kind, owner.desired, owner.astray) = ("DaemonSet", 2, 1);
     scene.says("Complete 0 of 3 .. 3 are left");
-    // A change in place takes no pod away.
-    let mut scene = Scene::new().max_unavailable(5);
-    scene.replica_set("agent", 3, OLD);
-    let owner = scene.owner("agent");
-    (owner.kind, owner.desired, owner.astray) = ("DaemonSet", 2, 1);
-    scene.way = Way::InPlace;
-    assert_eq!(scene.updates(), ["agent-0", "agent-1", "agent-2"]);
+    // A change in place takes no pod away, and a restart does.
+    for (restarted, expected) in [(None, &["agent-0", "agent-1", "agent-2"][..]), (Some(at(0)), &[])] {
+        let mut scene = Scene::new().max_unavailable(5);
+        scene.replica_set("agent", 3, OLD);
+        let owner = scene.owner("agent");
+        (owner.kind, owner.desired, owner.astray) = ("DaemonSet", 2, 1);
+        scene.way = Way::InPlace;
+        scene.commands.restarted = restarted;
+        assert_eq!(scene.updates(), expected);
+    }
 }
 
 #[test]

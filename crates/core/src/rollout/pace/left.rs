@@ -7,7 +7,6 @@
 use super::failure::missed_again;
 use super::memory::{Memory, Waiting};
 use crate::api::code::Code;
-use crate::refit::Way;
 use crate::rollout::answer::Left;
 use crate::rollout::facts::Facts;
 use crate::rollout::member::{Member, Owner};
@@ -40,8 +39,6 @@ impl Memory {
     pub(super) fn leaves(&mut self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
         let owner = facts.owner(object, member).and_then(|owner| facts.makers.owners.get(owner));
         let missed = || missed_again(object, member, facts).filter(|_| !facts.can_fail);
-        let must_be_evicted =
-            || self.not_in_place.contains_key(object) || (facts.queries.way)(object, member) == Way::Evict;
         let cannot_make = |owner: &Owner| owner.fails_since.is_some_and(|since| facts.is_long_before(since));
         let has_no_place = || {
             let may_be_kept = facts.record.progress.broken.len() < MOST || facts.is_broken(object, member);
@@ -49,10 +46,10 @@ impl Memory {
         };
         let (version, code, message) = if let Some(owner) = owner.filter(|owner| owner.desired == 0) {
             (0, Code::NotRecreated, format!("{owner} keeps no pods, or is being deleted"))
-        } else if let Some(owner) = owner.filter(|owner| owner.astray > 0 && must_be_evicted()) {
+        } else if let Some(owner) = owner.filter(|owner| owner.astray > 0 && self.evicts(object, member, facts)) {
             let message = format!("{owner} has {} pods on nodes where it would make none again", owner.astray);
             (0, Code::NotRecreated, message)
-        } else if let Some(owner) = owner.filter(|owner| cannot_make(owner) && must_be_evicted()) {
+        } else if let Some(owner) = owner.filter(|owner| cannot_make(owner) && self.evicts(object, member, facts)) {
             (0, Code::NotRecreated, format!("{owner} makes no pods: see its condition `ReplicaFailure`"))
         } else if let Some(owner) = owner.filter(|owner| owner.carried.contains(facts.aim.policy)) {
             let message = format!("{owner} has it in its own pod template, which the pod follows");

@@ -143,7 +143,7 @@ impl Memory {
     }
 
     /// Whether `object` is to be evicted, as far as is known.
-    fn evicts(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
+    pub(super) fn evicts(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
         let must_evict = self.not_in_place.get(object).is_some_and(|version| *version >= member.version);
         // A pod that is to be restarted is not patched first.
         let is_older = facts.restarted.is_some_and(|restarted| member.begun.is_none_or(|begun| begun < restarted));
