@@ -19,8 +19,8 @@ use sidecar_policy::refit::{self, Asked, Goal};
 use sidecar_policy::review::{Call, Caller, Review};
 use sidecar_policy::rollout::member::{Member, takes_part};
 use sidecar_policy::rollout::{
-    Aim, Answer, Done, Facts, Leading, Left, Look, Makers, Members, Memory, Owners, Pace, Published, Queries, Record,
-    Stored, stored as revisions,
+    Aim, Answer, Done, Facts, Leading, Look, Makers, Members, Memory, Owners, Pace, Published, Queries, Record, Stored,
+    Why, stored as revisions,
 };
 use sidecar_policy::workload::{Kind, ObjectRef, Workload};
 use sidecar_policy::workloads::behind::Around;
@@ -226,7 +226,7 @@ impl<'a> Leader<'a> {
                 0 => Answer::Done(Done::Patched(member.version)),
                 1 => Answer::Done(Done::Evicted),
                 _ => {
-                    let left = Left { code: sidecar_policy::api::code::Code::ContentEdited, message: String::new() };
+                    let left = Why { code: sidecar_policy::api::code::Code::ContentEdited, message: String::new() };
                     Answer::Left(member.version, left)
                 }
             };

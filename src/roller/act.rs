@@ -14,7 +14,7 @@ use crate::engine::trial::{self, Strictness};
 use crate::operator::Operator;
 use crate::policy::Policy;
 use crate::refit::{self, Asked, Goal, NextAction, RESTARTED};
-use crate::rollout::{Answer, Done, Left};
+use crate::rollout::{Answer, Done, Why};
 use crate::workload::{ObjectRef, Workload};
 use crate::workloads::census;
 use jiff::Timestamp;
@@ -182,7 +182,7 @@ impl At<'_> {
                     Ok(()) => self.evict(why).await,
                     Err(Answer::Left(version, left)) => {
                         let message = format!("{why}; {}", left.message);
-                        Ok(Answer::Left(version, Left { message, ..left }))
+                        Ok(Answer::Left(version, Why { message, ..left }))
                     }
                     Err(answer) => Ok(answer),
                 }
@@ -224,7 +224,7 @@ impl At<'_> {
     }
 
     fn left(&self, code: Code, message: String) -> Answer {
-        Answer::Left(self.version, Left { code, message })
+        Answer::Left(self.version, Why { code, message })
     }
 
     async fn patch(&self, patch: json_patch::Patch) -> Result<Answer, String> {

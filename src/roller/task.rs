@@ -11,7 +11,7 @@ use crate::metrics::RolloutWrite;
 use crate::policy::Policy;
 use crate::rollout::pace::STALE;
 use crate::rollout::record::{Commands, Progress};
-use crate::rollout::{Action, Answer, Done, Foreign, Left, Member, Next, Record, Stored, Told, stored};
+use crate::rollout::{Action, Answer, Done, Foreign, Member, Next, Record, Stored, Told, Why, stored};
 use crate::survival::survive;
 use crate::workloads::Workloads;
 use futures::StreamExt;
@@ -171,7 +171,7 @@ async fn act(
     }
     let planned = Planned { object: &next.object, policy, pod_update, restarted, may_evict: next.may_evict };
     let update = act::update(operator, from, &planned);
-    let left = |code: Code, message: String| Answer::Left(member.version, Left { code, message });
+    let left = |code: Code, message: String| Answer::Left(member.version, Why { code, message });
     let answer = match survive(&operator.metrics, "updating a workload", update).await {
         Some(Ok(answer)) => answer,
         Some(Err(message)) => left(Code::ResultInvalid, message),

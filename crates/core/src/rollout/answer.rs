@@ -23,7 +23,7 @@ pub enum Answer {
     /// In that version it can only be evicted, with the reason. Nothing was written.
     NeedsEviction(u64, String),
     /// In that version it cannot be brought up to date.
-    Left(u64, Left),
+    Left(u64, Why),
     /// A PodDisruptionBudget does not allow it now. Holds its words.
     Blocked(String),
     /// A right is missing.
@@ -49,9 +49,9 @@ impl Answer {
     }
 }
 
-/// Why a workload is left as it is.
+/// Why a workload is left as it is, or waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Left {
+pub struct Why {
     pub code: Code,
     pub message: String,
 }

@@ -62,7 +62,7 @@ mod stories;
 mod words;
 
 pub use crate::refit::Way;
-pub use answer::{Answer, Done, Left};
+pub use answer::{Answer, Done, Why};
 pub use facts::{Aim, Busy, Facts, Leading, Makers, Pace, Published, Queries, Unknown, World};
 pub use look::{Failure, Look, Next, Numbers};
 pub use machine::{Action, Event, Outcome, State, Told};

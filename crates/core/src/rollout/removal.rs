@@ -183,7 +183,7 @@ fn told(waits: Vec<String>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::api::v1alpha1::MaxUnavailable;
-    use crate::rollout::{Done, Health, Left, Owner};
+    use crate::rollout::{Done, Health, Owner, Why};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_000_000 + second).unwrap()
@@ -329,7 +329,7 @@ mod tests {
         scene.evict(&next);
         scene.now = 9;
         assert!(scene.waits().starts_with("SCP0415: shop/a-0: budget none; it waits since 1970-01-12T13:46:40Z"));
-        assert_eq!(scene.removal.memory().waits().map(|(_, since, ..)| since).collect::<Vec<_>>(), [at(0)]);
+        assert_eq!(scene.removal.memory().waits().map(|(_, since, _)| since).collect::<Vec<_>>(), [at(0)]);
         scene.now = 30;
         assert_eq!(scene.names(), [""; 0], "one eviction in a minute");
         assert!(scene.waits().contains("the limit of evictions (`--rollouts`)"), "{}", scene.waits());
@@ -412,7 +412,7 @@ mod tests {
     fn what_is_left_and_what_is_refused_ends_it() {
         let mut scene = Scene::new(&[("a", 1)], 1, 60);
         let [next] = scene.next().try_into().unwrap();
-        let left = Left { code: Code::RolloutOptedOut, message: "no".into() };
+        let left = Why { code: Code::RolloutOptedOut, message: "no".into() };
         scene.answer(&next, Answer::Left(1, left));
         assert_eq!(scene.look(), Step::Done);
         assert_eq!(scene.removal.memory().left().count(), 1);

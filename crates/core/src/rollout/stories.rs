@@ -1,6 +1,6 @@
 //! Stories of rollouts, as tables of events: each was told of the code before the state machine, and ended wrong there.
 
-use super::answer::{Answer, Done, Left};
+use super::answer::{Answer, Done, Why};
 use super::facts::{Aim, Busy, Leading, Makers, Published, Queries, Unknown, World};
 use super::machine::{Action, Event, Outcome, State, Told};
 use super::member::{Health, Member, Members, Owner, Owners};
@@ -313,7 +313,7 @@ impl Member {
 }
 
 fn left(code: Code) -> Answer {
-    Answer::Left(1, Left { code, message: "opted out".into() })
+    Answer::Left(1, Why { code, message: "opted out".into() })
 }
 
 impl Stored {

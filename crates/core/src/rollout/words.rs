@@ -1,8 +1,8 @@
 //! The sentences about a rollout. Each says what was read, and no more.
 
+use super::answer::Why;
 use super::look::{Failure, Look, NAMED, Numbers};
 use super::member::Owner;
-use crate::api::code::Code;
 use crate::workload::ObjectRef;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -37,9 +37,10 @@ pub(super) fn failed(failure: &Failure, number: usize) -> String {
     format!("{others}{} {namespace}/{name}: {}: {}", kind.group_resource(), failure.code, failure.message)
 }
 
-pub(super) fn blocked(object: &ObjectRef, since: Timestamp, (code, why): (Code, &str), count: usize) -> String {
+pub(super) fn blocked(object: &ObjectRef, since: Timestamp, why: &Why, count: usize) -> String {
     let others = if count > 1 { format!(", as do {} others", count - 1) } else { String::new() };
-    format!("{code}: {}/{}: {why}; it waits since {since:.0}{others}", object.namespace, object.name)
+    let (Why { code, message }, ObjectRef { namespace, name, .. }) = (why, object);
+    format!("{code}: {namespace}/{name}: {message}; it waits since {since:.0}{others}")
 }
 
 pub(super) fn unavailable(count: usize, limit: usize, names: &[String]) -> String {

@@ -10,7 +10,7 @@ use crate::cluster::client::{call, chain};
 use crate::refit;
 use crate::roller::act;
 use crate::rollout::removal::{Removal, Seen, Step};
-use crate::rollout::{Answer, Done, Failure, Left, Member, Next};
+use crate::rollout::{Answer, Done, Failure, Member, Next, Why};
 use crate::timing::Timing;
 use crate::workload::ObjectRef;
 use anyhow::Result;
@@ -169,7 +169,7 @@ impl<'a> Evicting<'a> {
     /// Evicts one pod, as it is now.
     async fn evict<'m>(&self, member: &'m Member, next: Next) -> (Next, &'m Member, Answer) {
         let answer = self.attempt(member, &next.object).await;
-        let left = |message| Answer::Left(member.version, Left { code: Code::ResultInvalid, message });
+        let left = |message| Answer::Left(member.version, Why { code: Code::ResultInvalid, message });
         (next, member, answer.unwrap_or_else(left))
     }
 
@@ -190,7 +190,7 @@ impl<'a> Evicting<'a> {
             return Ok(Answer::NotNeeded(Some(version)));
         }
         match refit::untouchable(&pod) {
-            Some(left) => Ok(Answer::Left(version, Left { code: left.cause.code(), message: left.message })),
+            Some(left) => Ok(Answer::Left(version, Why { code: left.cause.code(), message: left.message })),
             None => act::evict(&api, &pod, version, self.minor).await,
         }
     }
@@ -217,8 +217,8 @@ impl<'a> Evicting<'a> {
                 return line(pod, Fate::Left, Some(left.code), left.message.clone());
             }
             match memory.waits().find(|(object, ..)| *object == pod) {
-                Some((_, since, code, why)) => {
-                    line(pod, Fate::Left, Some(code), format!("{why}; it waits since {since:.0}"))
+                Some((_, since, Why { code, message })) => {
+                    line(pod, Fate::Left, Some(*code), format!("{message}; it waits since {since:.0}"))
                 }
                 None => line(pod, Fate::Left, None, "it has not been evicted".to_owned()),
             }

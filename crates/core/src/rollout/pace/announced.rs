@@ -4,7 +4,7 @@
 //! - A write of any leader is open until the watch shows what became of it, or it cannot happen any more.
 //! - What an answer says counts only for the workload that was asked about, and only while the watch may be behind.
 
-use super::memory::{LATE, Memory};
+use super::memory::{Answered, LATE, Memory};
 use crate::rollout::answer::{Answer, Done};
 use crate::rollout::facts::{Busy, Facts, key};
 use crate::rollout::member::{Member, Members};
@@ -57,11 +57,8 @@ impl Memory {
         let may_be_late = is_foreign && facts.now.duration_since(write.at) < LATE;
         // It brings what another rollout, or the way back, takes away again.
         let is_outdated = is_foreign && facts.now.duration_since(write.at) < STALE && write.at < facts.since();
-        let answer = self.answers.get(object).filter(|(uid, at, answer)| {
-            let counts = facts.is_recent(*at) || !answer.expects_another(member);
-            *uid == member.uid && *at >= write.at && counts
-        });
-        let Some((_, at, answer)) = answer else {
+        let counts = |last: &&Answered| facts.is_recent(last.at) || !last.answer.expects_another(member);
+        let Some(Answered { at, answer, .. }) = self.answer_to(object, write).filter(counts) else {
             return match is_done {
                 // We have not written it: an earlier leader has, or a user.
                 true => pending(is_outdated || !is_seen()),
@@ -105,8 +102,7 @@ impl Memory {
                 continue;
             };
             let has_not = |answer: &Answer| answer.is_no_eviction() && !answer.expects_another(member);
-            let answer = self.answers.get(object).filter(|(uid, at, _)| *uid == member.uid && *at >= write.at);
-            let is_over = answer.is_some_and(|(.., answer)| has_not(answer));
+            let is_over = self.answer_to(object, write).is_some_and(|last| has_not(&last.answer));
             if let Some(owner) = member.owner.as_ref().filter(|_| !is_over) {
                 let first = busy.entry(owner.clone()).or_insert(write.at);
                 *first = (*first).min(write.at);
@@ -117,8 +113,8 @@ impl Memory {
 
     /// Whether the attempt that the record announces under that `name` has written nothing for certain.
     pub fn has_written_nothing(&self, facts: &Facts<'_>, name: &str, write: &Write) -> bool {
-        let Some(object) = facts.object(name).filter(|object| self.untouched.contains(object)) else { return false };
-        self.answers.get(&object).is_some_and(|(uid, at, _)| **uid == *write.uid && *at >= write.at)
+        let object = facts.object(name);
+        object.and_then(|object| self.answer_to(&object, write)).is_some_and(|last| last.is_untouched)
     }
 }
 

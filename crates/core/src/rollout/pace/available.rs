@@ -26,7 +26,7 @@ impl Memory {
 
     /// Whether the kubelet has acted on what was announced `at` that time, and may have been written long after.
     pub(super) fn is_settled(&self, object: &ObjectRef, member: &Member, at: Timestamp, now: Timestamp) -> bool {
-        let written = self.answers.get(object).map(|(_, at, _)| *at);
+        let written = self.answers.get(object).map(|last| last.at);
         let last = [self.unsettled.get(object).copied(), written].into_iter().flatten().fold(at, Timestamp::max);
         member.health.is_settled || now.duration_since(last) >= member.health.grace.saturating_add(UNSAID)
     }

@@ -47,8 +47,8 @@ impl Memory {
             return None;
         }
         // Until the kubelet has acted on the update, its reason is that of the content before.
-        let written =
-            self.answers.get(object).filter(|(_, _, answer)| matches!(answer, Answer::Done(_))).map(|(_, at, _)| *at);
+        let written = self.answers.get(object).filter(|last| matches!(last.answer, Answer::Done(_)));
+        let written = written.map(|last| last.at);
         let has_acted = self.is_settled(object, member, written.unwrap_or(begun), facts.now);
         if let Some(stuck) = (facts.queries.stuck)(object).filter(|_| has_acted) {
             return fail(stuck);
@@ -134,7 +134,7 @@ impl Memory {
             let (count, are_available) = whole.entry(owner).or_insert((0, true));
             *count += 1;
             // One that was missed is the reason to remember the eviction: another one would not change that.
-            let is_left = || self.left.get(object).is_some_and(|(.., left)| left.code != Code::ReplacementMissed);
+            let is_left = || self.left.get(object).is_some_and(|(.., why)| why.code != Code::ReplacementMissed);
             let is_over = member.is_done(facts.restarted) || is_left();
             *are_available &= is_over && self.is_available(object, member, facts);
         }

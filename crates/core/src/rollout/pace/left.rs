@@ -5,9 +5,9 @@
 //! - No pod is evicted whose owner would make no other one.
 
 use super::failure::missed_again;
-use super::memory::{Memory, Waiting};
+use super::memory::Memory;
 use crate::api::code::Code;
-use crate::rollout::answer::Left;
+use crate::rollout::answer::Why;
 use crate::rollout::facts::Facts;
 use crate::rollout::member::{Member, Owner};
 use crate::rollout::record::MOST;
@@ -68,15 +68,15 @@ impl Memory {
         } else {
             return false;
         };
-        self.left.insert(object.clone(), (version, facts.now, Left { code, message }));
+        self.left.insert(object.clone(), (version, facts.now, Why { code, message }));
         true
     }
 
     /// What the server says, if it has refused to answer about this workload for a whole deadline.
     fn unanswered(&self, object: &ObjectRef, facts: &Facts<'_>) -> Option<String> {
-        let (since, last, Waiting { code, why }) = self.waits.get(object)?;
+        let (since, last, why) = self.waits.get(object)?;
         let is_long = last.duration_since(*since) > facts.pace.deadline;
-        (*code == Code::ServerAway && is_long).then(|| why.clone())
+        (why.code == Code::ServerAway && is_long).then(|| why.message.clone())
     }
 
     /// Has some of those that are left tried again, the oldest first. They come after all others.
@@ -85,9 +85,9 @@ impl Memory {
         if self.lapsed.is_some_and(|at| facts.now.duration_since(at) < pause) {
             return;
         }
-        let is_due = |object: &ObjectRef, (version, at, left): &(u64, Timestamp, Left)| {
+        let is_due = |object: &ObjectRef, (version, at, why): &(u64, Timestamp, Why)| {
             // The rest is left for reasons that this leader knows of, or is due already.
-            let is_answer = !matches!(version, 0 | &u64::MAX) && left.code != Code::ServerAway;
+            let is_answer = !matches!(version, 0 | &u64::MAX) && why.code != Code::ServerAway;
             let is_wanted = |member: &Member| !member.is_done(facts.restarted) && facts.may_update(object, member);
             is_answer && facts.now.duration_since(*at) >= LEFT && facts.members.get(object).is_some_and(is_wanted)
         };

@@ -5,12 +5,13 @@
 //! - What is remembered of a workload ends with it: another one of the same name, or a later version, is judged anew.
 
 use crate::api::code::Code;
-use crate::rollout::answer::{Answer, Done, Left};
+use crate::rollout::answer::{Answer, Done, Why};
 use crate::rollout::facts::Facts;
 use crate::rollout::member::Member;
+use crate::rollout::record::Write;
 use crate::workload::ObjectRef;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What another client puts back later than this after a patch is no answer to that patch: the default of `progressDeadlineSeconds`.
@@ -22,20 +23,18 @@ pub(super) const LATE: SignedDuration = SignedDuration::from_secs(600);
 /// What this leader has learnt during the rollout of one revision. All of it may be lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    pub(super) answers: BTreeMap<ObjectRef, (Arc<str>, Timestamp, Answer)>,
+    pub(super) answers: BTreeMap<ObjectRef, Answered>,
     /// The restarts of patched pods when they were patched.
     pub(super) restarts: BTreeMap<ObjectRef, Vec<(Arc<str>, u32)>>,
     /// What cannot be brought up to date, in which version, and when that was found. Version 0: it is judged again at the next look.
     /// `u64::MAX`: it stays left in every version.
-    pub(super) left: BTreeMap<ObjectRef, (u64, Timestamp, Left)>,
-    /// What was left at the first attempt since it was announced, in the version in which it was known: nothing was written.
-    pub(super) untouched: BTreeSet<ObjectRef>,
+    pub(super) left: BTreeMap<ObjectRef, (u64, Timestamp, Why)>,
     /// When some of them were last tried again that had not changed.
     pub(super) lapsed: Option<Timestamp>,
     /// What can only be evicted, in which version.
     pub(super) not_in_place: BTreeMap<ObjectRef, u64>,
     /// What was refused for a reason that may pass: since when, when last, and the reason.
-    pub(super) waits: BTreeMap<ObjectRef, (Timestamp, Timestamp, Waiting)>,
+    pub(super) waits: BTreeMap<ObjectRef, (Timestamp, Timestamp, Why)>,
     /// How often a workload was patched that had lost it again, each time soon after the time before, and when last.
     pub(super) tries: BTreeMap<ObjectRef, (u32, Timestamp)>,
     /// The owners that lack pods, and when this leader first saw that. An owner also lacks a pod while a node is drained.
@@ -46,37 +45,35 @@ pub struct Memory {
     pub(super) unready: BTreeMap<ObjectRef, Timestamp>,
 }
 
-/// Why a workload waits.
+/// The last answer about a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Waiting {
-    pub(super) code: Code,
-    /// The words of the server.
-    pub(super) why: String,
+pub(super) struct Answered {
+    /// The UID of the workload.
+    pub(super) uid: Arc<str>,
+    pub(super) at: Timestamp,
+    pub(super) answer: Answer,
+    /// Whether nothing was written: it was left at the first attempt since it was announced, in the version in which it was known.
+    pub(super) is_untouched: bool,
 }
 
 impl Memory {
     /// Forgets what concerns only the rollout that was, and keeps what may still be going on.
     pub fn begin(&mut self) {
-        let (answers, unsettled) = (std::mem::take(&mut self.answers), std::mem::take(&mut self.unsettled));
-        let unready = std::mem::take(&mut self.unready);
+        let Self { mut answers, unsettled, unready, .. } = std::mem::take(self);
+        answers.values_mut().for_each(|answered| answered.is_untouched = false);
         *self = Self { answers, unsettled, unready, ..Self::default() };
     }
 
     /// Forgets the answer about a workload whose next write is announced now: the clock may have been put back since.
     pub(in crate::rollout) fn announce(&mut self, object: &ObjectRef) {
         self.answers.remove(object);
-        self.untouched.remove(object);
     }
 
     /// Records the answer about a workload. `member` is what was known of it.
     pub fn answered(&mut self, object: &ObjectRef, member: &Member, answer: Answer, now: Timestamp) {
-        let is_left = |version: u64, left: &Left| version <= member.version && left.code != Code::Panicked;
-        let is_first = !self.answers.contains_key(object);
-        if is_first && matches!(&answer, Answer::Left(version, left) if is_left(*version, left)) {
-            self.untouched.insert(object.clone());
-        } else {
-            self.untouched.remove(object);
-        }
+        let is_left = |version: u64, why: &Why| version <= member.version && why.code != Code::Panicked;
+        let is_untouched = !self.answers.contains_key(object)
+            && matches!(&answer, Answer::Left(version, why) if is_left(*version, why));
         match &answer {
             Answer::Done(Done::Patched(_)) => {
                 if self.restarts.insert(object.clone(), member.restarts.clone()).is_some() {
@@ -86,10 +83,10 @@ impl Memory {
                 }
             }
             Answer::NeedsEviction(version, _) => drop(self.not_in_place.insert(object.clone(), *version)),
-            Answer::Left(version, left) => drop(self.left.insert(object.clone(), (*version, now, left.clone()))),
-            Answer::Blocked(why) => self.wait(object, now, Code::DisruptionBudget, why),
-            Answer::Refused(why) => self.wait(object, now, Code::MissingRight, why),
-            Answer::Failed(why) => self.wait(object, now, Code::ServerAway, why),
+            Answer::Left(version, why) => drop(self.left.insert(object.clone(), (*version, now, why.clone()))),
+            Answer::Blocked(words) => self.wait(object, now, Code::DisruptionBudget, words),
+            Answer::Refused(words) => self.wait(object, now, Code::MissingRight, words),
+            Answer::Failed(words) => self.wait(object, now, Code::ServerAway, words),
             Answer::Done(Done::Evicted) | Answer::NotNeeded(_) | Answer::Changed(_) => {}
         }
         if matches!(answer, Answer::Done(_) | Answer::NotNeeded(_)) {
@@ -98,50 +95,51 @@ impl Memory {
         if !matches!(answer, Answer::Left(..) | Answer::Changed(_)) {
             self.left.remove(object);
         }
-        self.answers.insert(object.clone(), (member.uid.clone(), now, answer));
+        self.answers.insert(object.clone(), Answered { uid: member.uid.clone(), at: now, answer, is_untouched });
     }
 
-    fn wait(&mut self, object: &ObjectRef, now: Timestamp, code: Code, why: &str) {
+    /// The last answer about `object` since `write` was announced.
+    pub(super) fn answer_to(&self, object: &ObjectRef, write: &Write) -> Option<&Answered> {
+        self.answers.get(object).filter(|last| *last.uid == *write.uid && last.at >= write.at)
+    }
+
+    fn wait(&mut self, object: &ObjectRef, now: Timestamp, code: Code, words: &str) {
         // What was asked long ago tells nothing of the time since.
-        let lasts = |last: Timestamp, known: &Waiting| known.code == code && now.duration_since(last) <= LATE;
+        let lasts = |last: Timestamp, known: &Why| known.code == code && now.duration_since(last) <= LATE;
         let since = self.waits.get(object).filter(|(_, last, known)| lasts(*last, known));
         let since = since.map_or(now, |(since, ..)| *since);
-        self.waits.insert(object.clone(), (since, now, Waiting { code, why: why.to_owned() }));
+        self.waits.insert(object.clone(), (since, now, Why { code, message: words.to_owned() }));
     }
 
     /// What is left as it is, with the reasons.
-    pub fn left(&self) -> impl Iterator<Item = (&ObjectRef, &Left)> {
-        self.left.iter().map(|(object, (.., left))| (object, left))
+    pub fn left(&self) -> impl Iterator<Item = (&ObjectRef, &Why)> {
+        self.left.iter().map(|(object, (.., why))| (object, why))
     }
 
-    /// What was refused for a reason that may pass: since when, the code, and the reason.
-    pub fn waits(&self) -> impl Iterator<Item = (&ObjectRef, Timestamp, Code, &str)> {
-        self.waits.iter().map(|(object, (since, _, Waiting { code, why }))| (object, *since, *code, why.as_str()))
+    /// What was refused for a reason that may pass: since when, and the reason.
+    pub fn waits(&self) -> impl Iterator<Item = (&ObjectRef, Timestamp, &Why)> {
+        self.waits.iter().map(|(object, (since, _, why))| (object, *since, why))
     }
 
     /// The reason that the server gave last for refusing a right, if that was a moment ago.
     pub fn refused(&self, now: Timestamp, again: SignedDuration) -> Option<&str> {
-        self.answers.values().find_map(|(_, at, answer)| match answer {
-            Answer::Refused(why) if now.duration_since(*at) < again => Some(why.as_str()),
+        self.answers.values().find_map(|Answered { at, answer, .. }| match answer {
+            Answer::Refused(words) if now.duration_since(*at) < again => Some(words.as_str()),
             _ => None,
         })
     }
 
     /// Forgets what the watches have shown.
     pub(super) fn forget_what_is_over(&mut self, facts: &Facts<'_>) {
-        let is_there = |object: &ObjectRef| facts.members.contains_key(object);
-        self.answers.retain(|object, (uid, ..)| facts.members.get(object).is_some_and(|member| member.uid == *uid));
-        self.left.retain(|object, _| is_there(object));
-        self.not_in_place
-            .retain(|object, version| facts.members.get(object).is_some_and(|member| member.version <= *version));
-        self.restarts.retain(|object, _| is_there(object));
-        self.waits.retain(|object, _| is_there(object));
-        self.tries.retain(|object, _| is_there(object));
-        let is_unsettled =
-            |object: &ObjectRef| facts.members.get(object).is_some_and(|member| !member.health.is_settled);
-        self.unsettled.retain(|object, _| is_unsettled(object));
-        let is_unready = |object: &ObjectRef| facts.members.get(object).is_some_and(|member| !member.health.is_ready);
-        self.unready.retain(|object, _| is_unready(object));
+        let member = |object: &ObjectRef| facts.members.get(object);
+        self.answers.retain(|object, answered| member(object).is_some_and(|member| member.uid == answered.uid));
+        self.left.retain(|object, _| member(object).is_some());
+        self.not_in_place.retain(|object, version| member(object).is_some_and(|member| member.version <= *version));
+        self.restarts.retain(|object, _| member(object).is_some());
+        self.waits.retain(|object, _| member(object).is_some());
+        self.tries.retain(|object, _| member(object).is_some());
+        self.unsettled.retain(|object, _| member(object).is_some_and(|member| !member.health.is_settled));
+        self.unready.retain(|object, _| member(object).is_some_and(|member| !member.health.is_ready));
         for (object, member) in facts.members {
             // Most are known already: their names are not copied at each look.
             for (is_over, since) in

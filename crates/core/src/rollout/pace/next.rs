@@ -8,7 +8,7 @@
 use super::announced::Standing;
 use super::chosen::{Chosen, Reasons, Rooms};
 use super::looking::Looking;
-use super::memory::{Memory, Waiting};
+use super::memory::Memory;
 use crate::refit::Way;
 use crate::rollout::answer::Answer;
 use crate::rollout::facts::Facts;
@@ -77,7 +77,7 @@ impl Memory {
         let is_unneeded = self
             .answers
             .get(object)
-            .is_some_and(|(_, at, answer)| matches!(answer, Answer::NotNeeded(_)) && facts.is_recent(*at));
+            .is_some_and(|last| matches!(last.answer, Answer::NotNeeded(_)) && facts.is_recent(last.at));
         let is_waiting = is_unneeded || self.waits.get(object).is_some_and(|(_, last, _)| facts.is_recent(*last));
         if open.is_some_and(|(standing, _)| *standing == Standing::Pending) || is_waiting {
             return None;
@@ -190,8 +190,8 @@ impl Memory {
             facts.is_recent(*last) && facts.members.get(*object).is_some_and(|member| !member.is_done(facts.restarted))
         });
         let blocked: Vec<_> = blocked.collect();
-        if let Some((object, (since, _, Waiting { code, why }))) = blocked.first() {
-            waits.push(words::blocked(object, *since, (*code, why), blocked.len()));
+        if let Some((object, (since, _, why))) = blocked.first() {
+            waits.push(words::blocked(object, *since, why, blocked.len()));
         }
         // While something is next, all others only wait for their turn.
         let turn = Reasons::default();

@@ -74,7 +74,7 @@ impl Memory {
         let has_failed = self
             .answers
             .get(object)
-            .is_some_and(|(_, at, answer)| matches!(answer, Answer::Failed(_)) && *at >= write.at && is_young(*at));
+            .is_some_and(|last| matches!(last.answer, Answer::Failed(_)) && last.at >= write.at && is_young(last.at));
         !has_failed && (write.by == facts.leader.name || !is_young(write.at))
     }
 
