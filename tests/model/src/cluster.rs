@@ -116,6 +116,8 @@ pub struct Item {
     pub since: u32,
     pub is_ready: bool,
     pub is_settled: bool,
+    /// Whether a container does not start although its content works: its registry is away.
+    pub is_stuck: bool,
     /// Whether it is unavailable because we have written it.
     pub is_ours: bool,
     /// The last rollout that has written it.
@@ -270,6 +272,7 @@ impl Cluster {
         }
         (item.is_settled, item.is_ready, item.version) = (true, is_ready, version);
         item.is_ours &= !is_ready;
+        item.is_stuck &= !is_ready;
         let owner = item.owner;
         self.version = version;
         if let Some(owner) = owner {
@@ -315,6 +318,7 @@ impl Item {
             since: 0,
             is_ready: false,
             is_settled: true,
+            is_stuck: false,
             is_ours: false,
             touched: None,
             restarted: None,

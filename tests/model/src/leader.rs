@@ -1,8 +1,8 @@
 //! A leader: what it has read, the state machine of the core, and the writes that it has still to do.
 
 use crate::cluster::{
-    Cluster, Delivered, Item, Kept, Maker, NAMESPACES, Number, Sentence, Settings, Spec, Turn, at, at_second, deliver,
-    has, hash, number, place,
+    BAD, Cluster, Delivered, Item, Kept, Maker, NAMESPACES, Number, Sentence, Settings, Spec, Turn, at, at_second,
+    deliver, has, hash, number, place,
 };
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -229,8 +229,8 @@ impl Leader {
         };
         let bad = |object: &ObjectRef| {
             let item = self.items(cluster).find(|item| reference(item) == *object);
-            let is_bad = item.is_some_and(|item| item.carries == crate::cluster::BAD && item.is_settled);
-            (scene.is_stuck_known && is_bad).then(|| "its image cannot be pulled".to_owned())
+            let is_bad = |item: &Item| item.carries == BAD && item.is_settled || item.is_stuck;
+            (scene.is_stuck_known && item.is_some_and(is_bad)).then(|| "its image cannot be pulled".to_owned())
         };
         let update = hash(spec.content);
         let name = format!("leader-{}", self.name);

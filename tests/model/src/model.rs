@@ -26,7 +26,7 @@ pub enum Deviation {
     /// A PodDisruptionBudget begins to allow no eviction of an owner's pods, or ceases to.
     Guard(u8),
     Scale(u8, u8),
-    /// The first available pod is deleted, or becomes unavailable.
+    /// The first available pod is deleted, or becomes unavailable, because its registry is away.
     Kill,
     Break,
     /// A watch of the leader is late from now on.
@@ -266,7 +266,7 @@ fn hurt(cluster: &mut Cluster, is_deleted: bool) {
         cluster.items.remove(index);
     } else {
         let item = &mut cluster.items[index];
-        (item.is_ready, item.since, item.version) = (false, now, version);
+        (item.is_ready, item.is_stuck, item.since, item.version) = (false, true, now, version);
     }
 }
 
