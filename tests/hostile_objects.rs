@@ -19,8 +19,8 @@ use sidecar_policy::refit::{self, Asked, Goal};
 use sidecar_policy::review::{Call, Caller, Review};
 use sidecar_policy::rollout::member::{Member, takes_part};
 use sidecar_policy::rollout::{
-    Aim, Answer, Done, Facts, Leading, Look, Makers, Members, Memory, Owners, Pace, Published, Queries, Record, Stored,
-    Why, stored as revisions,
+    Aim, Answer, Done, Facts, Leading, Look, Makers, Members, Memory, Owners, Pace, Published, Queries, Record,
+    StoredRevision, Why, stored as revisions,
 };
 use sidecar_policy::workload::{Kind, ObjectRef, Workload};
 use sidecar_policy::workloads::behind::Around;
@@ -364,7 +364,7 @@ fn stored(scene: &Scene, seed: u64, site: &Site) {
         },
         "data": content, "revision": 7,
     });
-    if let Some(Ok(stored)) = Stored::parse(&generator::spoiled(seed, revision)) {
+    if let Some(Ok(stored)) = StoredRevision::parse(&generator::spoiled(seed, revision)) {
         assert_eq!(stored.revision.content, *content, "only what has its own hash counts");
         revisions::rejection(&scene.envoy, &stored.revision, site);
         revisions::split(&scene.envoy, &[&stored], None, |_| true);
@@ -441,7 +441,7 @@ fn the_revisions_that_earlier_versions_have_stored_count() {
     for (name, data) in [("p-c29d4718f830471a", plain), ("p-77a832a7c5e8991b", full)] {
         let metadata = json!({ "name": name, "labels": { POLICY_LABEL: "p" } });
         let object = json!({ "metadata": metadata, "data": data, "revision": 1 });
-        let stored = Stored::parse(&serde_json::from_value(object).unwrap()).unwrap();
+        let stored = StoredRevision::parse(&serde_json::from_value(object).unwrap()).unwrap();
         assert!(stored.is_ok(), "{name}: {stored:?}");
     }
 }

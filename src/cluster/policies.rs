@@ -16,7 +16,7 @@ use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, PolicyRef, Site};
 use crate::rollout::stored::Splits;
-use crate::rollout::{Foreign, Stored};
+use crate::rollout::{Foreign, StoredRevision};
 use crate::survival;
 use crate::timing;
 use futures::{StreamExt, pin_mut};
@@ -184,7 +184,7 @@ fn is_change(event: &watcher::Event<Object>) -> bool {
 /// What the watches have shown.
 struct WatchedPolicies {
     stored: WatchCache<Measured>,
-    revisions: WatchCache<Option<Result<Stored, Foreign>>>,
+    revisions: WatchCache<Option<Result<StoredRevision, Foreign>>>,
     refusals: WatchRefusals,
     /// Why revisions cannot be read, once a right is missing. An API server that has just started knows no rights yet.
     refused: Option<String>,
@@ -259,8 +259,9 @@ fn size(value: &Value) -> usize {
 
 /// The revision in `object`, if its content is what its name says; none if it says that it is of no policy. A panic costs only this
 /// revision.
-fn revision(metrics: &Metrics, object: &Object) -> Option<Result<Stored, Foreign>> {
-    let parsed = survival::attempt(metrics, "reading a revision", || Stored::parse(&object.value())).flatten()?;
+fn revision(metrics: &Metrics, object: &Object) -> Option<Result<StoredRevision, Foreign>> {
+    let parsed =
+        survival::attempt(metrics, "reading a revision", || StoredRevision::parse(&object.value())).flatten()?;
     if let Err(foreign) = &parsed {
         warn!(code = %Foreign::CODE, policy = foreign.policy, name = foreign.name, why = foreign.why, "A stored revision is ignored");
     }
@@ -382,8 +383,9 @@ impl WatchedPolicies {
             None if self.revisions.is_complete() => Knowledge::Read,
             None => Knowledge::Unread,
         };
-        let owner = |revision: &Stored| self.stored.known().get(&revision.policy);
-        let is_owned = |revision: &Stored| owner(revision).is_some_and(|policy| revision.is_of(&policy.stored.uid));
+        let owner = |revision: &StoredRevision| self.stored.known().get(&revision.policy);
+        let is_owned =
+            |revision: &StoredRevision| owner(revision).is_some_and(|policy| revision.is_of(&policy.stored.uid));
         Revisions::of(knowledge, self.revisions.known().values().flatten().cloned(), is_owned)
     }
 

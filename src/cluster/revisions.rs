@@ -3,7 +3,7 @@
 
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::policy::PolicyRef;
-use crate::rollout::{Foreign, Stored};
+use crate::rollout::{Foreign, StoredRevision};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::core::ApiResource;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub enum Knowledge {
 #[derive(Clone, Debug, Default)]
 pub struct Revisions {
     pub knowledge: Knowledge,
-    by_policy: BTreeMap<PolicyRef, Vec<Stored>>,
+    by_policy: BTreeMap<PolicyRef, Vec<StoredRevision>>,
     foreign: Vec<Foreign>,
 }
 
@@ -42,10 +42,10 @@ impl Revisions {
     /// The `revisions`. Those for which `is_owned` is false are foreign: their owner is not the policy that has the name now.
     pub fn of(
         knowledge: Knowledge,
-        revisions: impl Iterator<Item = Result<Stored, Foreign>>,
-        is_owned: impl Fn(&Stored) -> bool,
+        revisions: impl Iterator<Item = Result<StoredRevision, Foreign>>,
+        is_owned: impl Fn(&StoredRevision) -> bool,
     ) -> Self {
-        let (mut by_policy, mut foreign) = (BTreeMap::<PolicyRef, Vec<Stored>>::new(), Vec::new());
+        let (mut by_policy, mut foreign) = (BTreeMap::<PolicyRef, Vec<StoredRevision>>::new(), Vec::new());
         for revision in revisions {
             match revision {
                 Ok(stored) if is_owned(&stored) => {
@@ -62,7 +62,7 @@ impl Revisions {
     }
 
     /// The revisions of `policy`, oldest first.
-    pub fn of_policy(&self, policy: &PolicyRef) -> &[Stored] {
+    pub fn of_policy(&self, policy: &PolicyRef) -> &[StoredRevision] {
         self.by_policy.get(policy).map(Vec::as_slice).unwrap_or_default()
     }
 

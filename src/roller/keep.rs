@@ -11,7 +11,7 @@ use crate::content::Content;
 use crate::policy::Policy;
 use crate::rollout::record::Commands;
 use crate::rollout::stored::{Begin, LARGEST, next_number};
-use crate::rollout::{Foreign, Record, Stored};
+use crate::rollout::{Foreign, Record, StoredRevision};
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -27,7 +27,7 @@ pub(super) struct Keeper {
 }
 
 /// A revision as it is stored now. None if only the watch will show it: another leader was faster, or an object was deleted.
-pub(super) type Kept = Option<Box<Stored>>;
+pub(super) type Kept = Option<Box<StoredRevision>>;
 
 impl Keeper {
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
@@ -47,7 +47,7 @@ impl Keeper {
         &self,
         policy: &Policy,
         commands: Commands,
-        known: &[Stored],
+        known: &[StoredRevision],
         foreign: &[Foreign],
     ) -> Result<Kept, CallError> {
         if next_number(known) > LARGEST {
@@ -99,7 +99,7 @@ impl Keeper {
 
     /// Gives the `known` revisions of `policy` small numbers, in the same order. Somebody has written a number above which no other
     /// counts.
-    async fn renumber(&self, policy: &str, known: &[Stored]) -> Result<Kept, CallError> {
+    async fn renumber(&self, policy: &str, known: &[StoredRevision]) -> Result<Kept, CallError> {
         warn!(policy, "A stored revision has the largest number: the revisions get new ones");
         for (stored, number) in known.iter().zip(1_i64..) {
             self.patch(stored, json!({ "revision": number })).await?;
@@ -116,7 +116,7 @@ impl Keeper {
             return self.delete(name, &taken.uid).await.map(|()| None);
         }
         match call(self.api().get_opt(name)).await? {
-            Some(object) if Stored::parse(&object.value()).is_none() => {
+            Some(object) if StoredRevision::parse(&object.value()).is_none() => {
                 let why = "is not labelled as the operator's, and has the name of a revision: delete it";
                 Err(CallError::Unsent(format!("the ControllerRevision `{}/{name}` {why}", self.namespace)))
             }
@@ -128,11 +128,11 @@ impl Keeper {
     ///
     /// # Errors
     /// If the server does not accept it.
-    pub(super) async fn record(&self, stored: &Stored, record: &Record) -> Result<Kept, CallError> {
+    pub(super) async fn record(&self, stored: &StoredRevision, record: &Record) -> Result<Kept, CallError> {
         self.patch(stored, json!({ "metadata": { "annotations": record.annotations() } })).await
     }
 
-    async fn patch(&self, stored: &Stored, mut patch: Value) -> Result<Kept, CallError> {
+    async fn patch(&self, stored: &StoredRevision, mut patch: Value) -> Result<Kept, CallError> {
         patch["metadata"]["uid"] = json!(stored.uid);
         patch["metadata"]["resourceVersion"] = json!(stored.version);
         let (api, parameters) = (self.api(), PatchParams::default());
@@ -153,15 +153,19 @@ impl Keeper {
 }
 
 fn kept(object: &Object) -> Kept {
-    match Stored::parse(&object.value()) {
+    match StoredRevision::parse(&object.value()) {
         Some(Ok(stored)) => Some(Box::new(stored)),
         _ => None,
     }
 }
 
 /// The oldest of `revisions`, which come oldest first, but those for which `is_needed` is true and `limit` others.
-pub(super) fn superfluous(revisions: &[Stored], limit: usize, is_needed: impl Fn(&Stored) -> bool) -> Vec<&Stored> {
-    let others: Vec<&Stored> = revisions.iter().filter(|stored| !is_needed(stored)).collect();
+pub(super) fn superfluous(
+    revisions: &[StoredRevision],
+    limit: usize,
+    is_needed: impl Fn(&StoredRevision) -> bool,
+) -> Vec<&StoredRevision> {
+    let others: Vec<&StoredRevision> = revisions.iter().filter(|stored| !is_needed(stored)).collect();
     let count = others.len().saturating_sub(limit);
     others.into_iter().take(count).collect()
 }

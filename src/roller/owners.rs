@@ -35,7 +35,7 @@ use tracing::warn;
 
 /// What the watches have shown.
 #[derive(Default)]
-struct Seen {
+struct ShownOwners {
     owners: Arc<Owners>,
     /// What the lists that are being read have shown, by kind.
     listing: HashMap<&'static str, Owners>,
@@ -46,7 +46,7 @@ struct Seen {
     refused: BTreeMap<&'static str, (WatchRefusals, Option<String>)>,
 }
 
-impl Seen {
+impl ShownOwners {
     /// Records the end of the list of `kind`. Its right is not missing any more.
     fn list_ended(&mut self, kind: &'static str) {
         let listed = self.listing.remove(kind).unwrap_or_default();
@@ -99,7 +99,7 @@ pub struct Watched {
 /// The watches for one set of policies.
 #[derive(Default)]
 struct Watches {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ShownOwners>>,
     /// The policies for which controllers are matched.
     matched: BTreeMap<String, Edition>,
     tasks: JoinSet<()>,
@@ -177,7 +177,7 @@ async fn follow(
     resource: &ApiResource,
     kind: &'static str,
     policies: &Policies,
-    (seen, changes): (&Mutex<Seen>, &Notify),
+    (seen, changes): (&Mutex<ShownOwners>, &Notify),
 ) {
     let api = Api::<Object>::all_with(operator.client.clone(), resource);
     let events = watch_with_resync(&api, &watcher::Config::default(), operator.resync, &operator.timing.watch);

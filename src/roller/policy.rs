@@ -17,8 +17,8 @@ use crate::refit::{self, Asked, Carries, Way};
 use crate::rollout::record::Commands;
 use crate::rollout::steps::Reached;
 use crate::rollout::{
-    Action, Aim, Busy, Event, Leading, Look, Makers, Member, Members, Next, Numbers, Outcome, Owners, Published,
-    Queries, Record, State, Stored, Unknown, World, stored,
+    Action, Aim, Busy, Event, Leading, Look, Machine, Makers, Member, Members, Next, Numbers, Outcome, Owners,
+    Published, Queries, Record, StoredRevision, Unknown, World, stored,
 };
 use crate::timing;
 use crate::workload::ObjectRef;
@@ -36,7 +36,7 @@ use tracing::warn;
 pub(super) struct Rolled {
     uid: String,
     /// The memory of the state machine.
-    state: State,
+    state: Machine,
     /// What is being written.
     pub(super) writing: Option<Writing>,
     /// The revisions that we have written, as the server returned them, until the watch shows them.
@@ -75,7 +75,7 @@ struct Rejections(RefCell<HashMap<(String, String), Option<String>>>);
 
 impl Rejections {
     /// [`stored::rejection`], judged once.
-    fn of(&self, policy: &Policy, stored: &Stored, site: &Site) -> Option<String> {
+    fn of(&self, policy: &Policy, stored: &StoredRevision, site: &Site) -> Option<String> {
         let key = (stored.revision.hash.clone(), policy.spec_hash.clone());
         let mut known = self.0.borrow_mut();
         if known.len() > 64 {
@@ -87,7 +87,7 @@ impl Rejections {
 
 /// A revision that we have written.
 struct Written {
-    stored: Stored,
+    stored: StoredRevision,
     at: Instant,
     /// Whether the watch had shown it before. If it shows it no more, it is deleted.
     was_there: bool,
@@ -132,7 +132,7 @@ impl Rolled {
 
     /// The owners of which this rollout may evict a pod at any moment. `shown` are its revisions as the watch has shown them, and `members`
     /// are those of its policy that are known.
-    pub(super) fn evicting(&self, shown: &[Stored], members: &Members, now: Timestamp) -> Busy {
+    pub(super) fn evicting(&self, shown: &[StoredRevision], members: &Members, now: Timestamp) -> Busy {
         let revisions = self.revisions(shown);
         let writing = self.writing.as_ref().and_then(|writing| writing.record.as_ref());
         let record = writing.or(revisions.last().map(|last| &last.record));
@@ -145,7 +145,7 @@ impl Rolled {
     }
 
     /// The revisions of the policy, oldest first: those that the watch has `shown`, and those that we have written since.
-    pub(super) fn revisions<'a>(&self, shown: &'a [Stored]) -> Cow<'a, [Stored]> {
+    pub(super) fn revisions<'a>(&self, shown: &'a [StoredRevision]) -> Cow<'a, [StoredRevision]> {
         if self.written.is_empty() {
             return Cow::Borrowed(shown);
         }
@@ -164,7 +164,12 @@ impl Rolled {
 
     /// What is to be written before the rollout goes on: the revision of the policy as it is now, an earlier one that others have
     /// deleted, or what is one revision too many.
-    pub(super) fn housekeeping(&mut self, policy: &Arc<Policy>, at: &Policies, revisions: &[Stored]) -> Option<Task> {
+    pub(super) fn housekeeping(
+        &mut self,
+        policy: &Arc<Policy>,
+        at: &Policies,
+        revisions: &[StoredRevision],
+    ) -> Option<Task> {
         self.written.retain(|name, written| {
             let shown = revisions.iter().find(|stored| stored.name == *name);
             shown.is_some_and(|shown| shown.version == written.stored.version)
@@ -174,7 +179,7 @@ impl Rolled {
         if revisions.last().is_some_and(|last| last.record.progress.generation > policy.meta.generation) {
             return None;
         }
-        let is_begun = |last: &&Stored| last.revision.hash == hash && !last.record.progress.is_replaced;
+        let is_begun = |last: &&StoredRevision| last.revision.hash == hash && !last.record.progress.is_replaced;
         let Some(last) = revisions.last().filter(is_begun) else {
             return Some(Task::Begin(commands(at), revisions.to_vec()));
         };
@@ -186,7 +191,7 @@ impl Rolled {
             return Content::of(&earlier.spec).map(|content| Task::Restore(Box::new(content), number));
         }
         let current = stored::current(revisions).map(|current| current.revision.hash.as_str());
-        let is_needed = |stored: &Stored| {
+        let is_needed = |stored: &StoredRevision| {
             let own = stored.revision.hash.as_str();
             own == hash || Some(own) == current || Some(own) == from
         };
@@ -206,7 +211,7 @@ impl Rolled {
         &mut self,
         policy: &Arc<Policy>,
         at: &Policies,
-        revisions: &[Stored],
+        revisions: &[StoredRevision],
         around: &Around<'_>,
     ) -> Option<Task> {
         let site = around.workloads.operator.site();
@@ -214,7 +219,7 @@ impl Rolled {
         let rolling = Rolling { policy, hash, settings, at, revisions, site };
         let last = revisions.last().filter(|last| last.revision.hash == hash);
         let reached = last.and_then(|last| last.record.reached.as_ref());
-        let rejection = |stored: &Stored| self.rejections.of(policy, stored, &rolling.site);
+        let rejection = |stored: &StoredRevision| self.rejections.of(policy, stored, &rolling.site);
         let barred = reached.and_then(|reached| stored::barred(reached, revisions, &rejection));
         let (outcome, updates) = rolling.look(&mut self.state, around, reached, &rejection);
         self.note = note(at, barred);
@@ -227,7 +232,7 @@ impl Rolled {
         Task::of(outcome.actions, updates, revisions, hash, (rolling.settings, restarted))
     }
 
-    fn show(&mut self, at: &Policies, revisions: &[Stored], hash: &str) {
+    fn show(&mut self, at: &Policies, revisions: &[StoredRevision], hash: &str) {
         let shown = &mut self.shown;
         if shown.update.replace(hash.to_owned()).as_deref() != Some(hash) {
             (shown.updated, shown.remaining) = (0, 0);
@@ -309,7 +314,7 @@ struct Rolling<'a> {
     hash: &'a str,
     settings: &'a RollingUpdate,
     at: &'a Policies,
-    revisions: &'a [Stored],
+    revisions: &'a [StoredRevision],
     site: Arc<Site>,
 }
 
@@ -317,10 +322,10 @@ impl Rolling<'_> {
     /// Has the machine look at the rollout, which has `reached` so far. Returns the workloads to update with what is known of each.
     fn look(
         &self,
-        state: &mut State,
+        state: &mut Machine,
         around: &Around<'_>,
         reached: Option<&Reached>,
-        rejection: &dyn Fn(&Stored) -> Option<String>,
+        rejection: &dyn Fn(&StoredRevision) -> Option<String>,
     ) -> (Outcome, Vec<(Next, Member)>) {
         let Self { policy, settings, at, .. } = self;
         let (workloads, operator) = (around.workloads, &around.workloads.operator);
@@ -354,7 +359,7 @@ impl Rolling<'_> {
                     again: SignedDuration::try_from(operator.timing.rollout.again).unwrap_or_default(),
                 },
                 now: Timestamp::now(),
-                settings,
+                settings: self.settings,
                 is_paused: policy.spec.is_paused(),
                 revisions: self.revisions,
                 commands: commands(at),
@@ -375,7 +380,7 @@ impl Rolling<'_> {
 
     /// How a workload is expected to be brought up to date.
     fn way(&self, object: &ObjectRef, member: &Member, asked: &Asked<'_>) -> Way {
-        let has = |stored: &&Stored, hash: &str| stored.revision.template.hash == hash;
+        let has = |stored: &&StoredRevision, hash: &str| stored.revision.template.hash == hash;
         let from = match &member.carries {
             Carries::Other(hash) => self.revisions.iter().rev().find(|stored| has(stored, hash)),
             Carries::This | Carries::Nothing | Carries::Unreadable => None,
@@ -393,8 +398,8 @@ fn not_kept(error: &CallError) -> Progress {
 }
 
 /// Whether `one` is an older version than `other` of the same object.
-fn is_older(one: &Stored, other: &Stored) -> bool {
-    let version = |stored: &Stored| stored.version.parse::<u64>().unwrap_or_default();
+fn is_older(one: &StoredRevision, other: &StoredRevision) -> bool {
+    let version = |stored: &StoredRevision| stored.version.parse::<u64>().unwrap_or_default();
     version(one) < version(other)
 }
 

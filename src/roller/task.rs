@@ -10,8 +10,8 @@ use crate::content::{Content, Revision};
 use crate::metrics::RolloutWrite;
 use crate::policy::Policy;
 use crate::rollout::pace::STALE;
-use crate::rollout::record::{Commands, Progress};
-use crate::rollout::{Action, Answer, Done, Foreign, Member, Next, Record, Stored, Told, Why, stored};
+use crate::rollout::record::{Commands, Course};
+use crate::rollout::{Action, Answer, Done, Foreign, Member, Next, Record, StoredRevision, Told, Why, stored};
 use crate::survival::survive;
 use crate::workloads::Workloads;
 use futures::StreamExt;
@@ -25,13 +25,13 @@ const WRITES: usize = 8;
 /// What is to be written for one policy.
 pub(super) enum Task {
     /// Store the content of the policy as its latest revision, after these.
-    Begin(Commands, Vec<Stored>),
+    Begin(Commands, Vec<StoredRevision>),
     /// Store the content of an earlier revision again, with that number.
     Restore(Box<Content>, i64),
     /// Delete the revisions of these names and UIDs.
     Prune(Vec<(String, String)>),
     /// Write a record, and then tell users.
-    Record(Box<Stored>, Box<Record>, Vec<Told>),
+    Record(Box<StoredRevision>, Box<Record>, Vec<Told>),
     /// Bring workloads up to date.
     /// That was decided at the last time.
     Update(Vec<(Next, Member)>, Vec<Arc<Revision>>, (PodUpdate, Option<Timestamp>, Timestamp)),
@@ -66,7 +66,7 @@ impl Task {
     pub(super) fn of(
         actions: Vec<Action>,
         updates: Vec<(Next, Member)>,
-        revisions: &[Stored],
+        revisions: &[StoredRevision],
         hash: &str,
         (settings, restarted): (&RollingUpdate, Option<Timestamp>),
     ) -> Option<Self> {
@@ -94,7 +94,7 @@ impl Task {
     /// How many evictions it announces.
     pub(super) fn evictions(&self) -> usize {
         let Self::Record(before, record, _) = self else { return 0 };
-        let count = |progress: &Progress| progress.evictions_since(i64::MIN);
+        let count = |course: &Course| course.evictions_since(i64::MIN);
         count(&record.progress).saturating_sub(count(&before.record.progress))
     }
 

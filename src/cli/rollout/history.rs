@@ -5,7 +5,7 @@ use super::{Revised, live, spec, uid};
 use crate::cli::End;
 use crate::cli::output::{Output, Printing, age, remark};
 use crate::content::Content;
-use crate::rollout::{Foreign, Stored};
+use crate::rollout::{Foreign, StoredRevision};
 use anyhow::Result;
 use clap::Args;
 use jiff::Timestamp;
@@ -88,7 +88,7 @@ pub(super) async fn run(options: HistoryOptions, out: &mut impl Write) -> Result
 
 fn lines(revisions: &Revisions, update: Option<&str>, now: Timestamp) -> Vec<Line> {
     let current = revisions.current().map(|current| current.revision.hash.as_str());
-    let line = |stored: &Stored| {
+    let line = |stored: &StoredRevision| {
         let hash = stored.revision.hash.as_str();
         let states = [(current == Some(hash), "current"), (update == Some(hash), "update")];
         Line {

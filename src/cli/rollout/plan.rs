@@ -20,7 +20,7 @@ use crate::policy::{Policies, Policy, PolicyRef, Site};
 use crate::refit::{self, Asked, Carries, Goal, MAKERS, NextAction};
 use crate::roller::act::RESIZE;
 use crate::roller::covers;
-use crate::rollout::record::{Commands, Seen};
+use crate::rollout::record::{Commands, FirstSeen};
 use crate::rollout::steps;
 use crate::rollout::stored::Begin;
 use crate::workload::{Kind, Workload};
@@ -240,7 +240,7 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
     let asked =
         object.as_ref().and_then(|object| object["metadata"]["annotations"][RESTARTED_AT_KEY].as_str()?.parse().ok());
     let recorded = revisions.0.iter().filter_map(|stored| stored.record.ahead.restarted);
-    let restarted = Seen::of(asked, recorded, Timestamp::now()).map(|seen| seen.at).or(asked);
+    let restarted = FirstSeen::of(asked, recorded, Timestamp::now()).map(|seen| seen.at).or(asked);
     let deciding = Deciding {
         policy: &policy,
         policies: &policies,

@@ -4,7 +4,7 @@ use crate::cli::live;
 use crate::cluster::revisions::{self, Knowledge};
 use crate::content::{Content, Revision};
 use crate::policy::PolicyRef;
-use crate::rollout::{Foreign, Stored, stored};
+use crate::rollout::{Foreign, StoredRevision, stored};
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::ListParams;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The revisions of a policy, oldest first, and what only says that it is one.
 #[derive(Default)]
-pub(super) struct Revisions(pub(super) Vec<Stored>, pub(super) Vec<Foreign>);
+pub(super) struct Revisions(pub(super) Vec<StoredRevision>, pub(super) Vec<Foreign>);
 
 impl Revisions {
     /// Reads the revisions of `policy` in the operator's `namespace`. `uid` is that of the policy; none if it is deleted. Then
@@ -25,26 +25,26 @@ impl Revisions {
         let own = ListParams::default().labels(&format!("{}={policy}", revisions::selector()));
         let listed = live::list(&api, own).await;
         let listed = listed.with_context(|| format!("cannot list controllerrevisions in namespace `{namespace}`"))?;
-        let parsed = listed.iter().filter_map(|object| Stored::parse(&object.value()));
-        let is_owned = |stored: &Stored| uid.is_none_or(|uid| stored.is_of(uid));
+        let parsed = listed.iter().filter_map(|object| StoredRevision::parse(&object.value()));
+        let is_owned = |stored: &StoredRevision| uid.is_none_or(|uid| stored.is_of(uid));
         let all = revisions::Revisions::of(Knowledge::Read, parsed, is_owned);
         Ok(Self(all.of_policy(&PolicyRef::of_cluster(policy)).to_vec(), all.foreign().to_vec()))
     }
 
     #[cfg(test)]
-    pub(super) fn of(stored: impl IntoIterator<Item = Stored>) -> Self {
-        let mut all: Vec<Stored> = stored.into_iter().collect();
+    pub(super) fn of(stored: impl IntoIterator<Item = StoredRevision>) -> Self {
+        let mut all: Vec<StoredRevision> = stored.into_iter().collect();
         all.sort_by_key(|stored| stored.revision.number);
         Self(all, Vec::new())
     }
 
     /// The revision whose rollout was complete last.
-    pub(super) fn current(&self) -> Option<&Stored> {
+    pub(super) fn current(&self) -> Option<&StoredRevision> {
         stored::current(&self.0)
     }
 
     /// The revision with the hash of a content.
-    pub(super) fn with_hash(&self, hash: &str) -> Option<&Stored> {
+    pub(super) fn with_hash(&self, hash: &str) -> Option<&StoredRevision> {
         stored::with_hash(&self.0, hash)
     }
 
@@ -52,7 +52,7 @@ impl Revisions {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn numbered(&self, policy: &str, number: i64) -> Result<&Stored> {
+    pub(super) fn numbered(&self, policy: &str, number: i64) -> Result<&StoredRevision> {
         match self.0.iter().find(|stored| stored.revision.number == number) {
             Some(found) => Ok(found),
             None => bail!(
@@ -65,7 +65,7 @@ impl Revisions {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn before(&self, hash: &str) -> Result<&Stored> {
+    pub(super) fn before(&self, hash: &str) -> Result<&StoredRevision> {
         if self.0.is_empty() {
             bail!("no revision is stored; the operator keeps them with the rights of `config/rbac/rollout`");
         }
@@ -119,7 +119,7 @@ pub(super) mod tests {
     }
 
     /// A revision as the operator stores it. `complete` is the second at which its rollout was complete.
-    pub(crate) fn stored(number: i64, content: &Content, complete: Option<i64>) -> Stored {
+    pub(crate) fn stored(number: i64, content: &Content, complete: Option<i64>) -> StoredRevision {
         let complete = complete.map(|second| jiff::Timestamp::from_second(second).unwrap());
         let mut annotations = Record { complete, ..Record::default() }.annotations();
         annotations.as_object_mut().unwrap().retain(|_, value| !value.is_null());
@@ -128,7 +128,7 @@ pub(super) mod tests {
             "data": content,
             "revision": number,
         });
-        Stored::parse(&object).unwrap().unwrap()
+        StoredRevision::parse(&object).unwrap().unwrap()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use sidecar_policy_core::content::{Content, Revision};
 use sidecar_policy_core::policy::extent::{Extent, Place};
 use sidecar_policy_core::policy::{Policy, Site};
 use sidecar_policy_core::rollout::record::{Commands, Record};
-use sidecar_policy_core::rollout::stored::{Stored, current, holds};
+use sidecar_policy_core::rollout::stored::{StoredRevision, current, holds};
 use std::sync::{Arc, LazyLock};
 
 /// The contents that a policy can have: 1 and 3 work, the containers of 2 never become ready. 0 is no content.
@@ -334,7 +334,7 @@ impl Item {
 /// What replicas deliver that know these `revisions`, and delivered `before`: the rule of `stored::split`.
 pub fn deliver(spec: &Spec, revisions: &[Kept], before: &Delivered, settings: &Settings) -> Delivered {
     let all = Delivered { content: spec.content, earlier: None };
-    let own: Vec<Stored> = revisions.iter().filter(|kept| kept.owner == spec.uid).map(Kept::stored).collect();
+    let own: Vec<StoredRevision> = revisions.iter().filter(|kept| kept.owner == spec.uid).map(Kept::stored).collect();
     let (Some(last), steps) = (own.last(), &settings.rolling().steps) else { return all };
     let (current, hash_now) = (current(&own), hash(spec.content));
     if last.revision.hash != hash_now {
@@ -352,10 +352,10 @@ pub fn deliver(spec: &Spec, revisions: &[Kept], before: &Delivered, settings: &S
 
 impl Kept {
     /// The same as the operator reads it.
-    pub fn stored(&self) -> Stored {
+    pub fn stored(&self) -> StoredRevision {
         let revision = revision(self.content, self.number);
-        let stored = Stored::new("p", revision, at_second(self.created), self.record.clone());
-        Stored { owner: self.owner.to_string(), version: self.version.to_string(), ..stored }
+        let stored = StoredRevision::new("p", revision, at_second(self.created), self.record.clone());
+        StoredRevision { owner: self.owner.to_string(), version: self.version.to_string(), ..stored }
     }
 
     /// A revision whose rollout was complete before, after the workloads were made.

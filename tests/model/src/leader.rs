@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use sidecar_policy_core::api::condition::Progress;
 use sidecar_policy_core::refit::{Carries, Way};
 use sidecar_policy_core::rollout::record::Record;
-use sidecar_policy_core::rollout::stored::{Begin, Stored, current};
+use sidecar_policy_core::rollout::stored::{Begin, StoredRevision, current};
 use sidecar_policy_core::rollout::{
-    Action, Aim, Answer, Done, Event, Health, Leading, Makers, Member, Members, Next, Outcome, Owner, Owners,
-    Published, Queries, State, World,
+    Action, Aim, Answer, Done, Event, Health, Leading, Machine, Makers, Member, Members, Next, Outcome, Owner, Owners,
+    Published, Queries, World,
 };
 use sidecar_policy_core::workload::{Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -109,7 +109,7 @@ pub enum Said {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leader {
     pub name: u8,
-    pub state: State,
+    pub state: Machine,
     pub frozen: Frozen,
     /// The revision that it has written, until the watch shows it.
     pub written: Option<Kept>,
@@ -124,7 +124,7 @@ impl Leader {
     pub fn new(name: u8) -> Self {
         Self {
             name,
-            state: State::default(),
+            state: Machine::default(),
             frozen: Frozen::default(),
             written: None,
             queue: VecDeque::new(),
@@ -164,7 +164,7 @@ impl Leader {
         let revisions: Vec<Kept> = self.revisions(cluster).into_iter().filter(|kept| kept.owner == spec.uid).collect();
         let shown = self.frozen.revisions.as_ref().unwrap_or(&cluster.revisions);
         let delivered = deliver(&spec, shown, &cluster.delivered, &scene.settings);
-        let stored: Vec<Stored> = revisions.iter().map(Kept::stored).collect();
+        let stored: Vec<StoredRevision> = revisions.iter().map(Kept::stored).collect();
         if let Some(todo) = housekeeping(&spec, &revisions, &stored, (&delivered, cluster.now), scene) {
             self.queue.push_back(todo);
             return true;
@@ -211,7 +211,7 @@ impl Leader {
         &mut self,
         cluster: &Cluster,
         scene: &Scene,
-        (spec, stored, delivered): (&Spec, &[Stored], &Delivered),
+        (spec, stored, delivered): (&Spec, &[StoredRevision], &Delivered),
     ) -> Outcome {
         let mut state = std::mem::take(&mut self.state);
         let members = members(self.items(cluster), delivered);
@@ -265,7 +265,12 @@ impl Leader {
     }
 
     /// Compares what is said with what was read.
-    fn judge(&mut self, cluster: &mut Cluster, outcome: &Outcome, (spec, stored, last): (&Spec, &[Stored], &Kept)) {
+    fn judge(
+        &mut self,
+        cluster: &mut Cluster,
+        outcome: &Outcome,
+        (spec, stored, last): (&Spec, &[StoredRevision], &Kept),
+    ) {
         let Some(progress) = &outcome.progress else { return };
         let waits = outcome.look.as_ref().is_some_and(|look| !look.waits.is_empty());
         self.said = match progress {
@@ -443,7 +448,7 @@ fn owners(makers: &[Maker], covered: [bool; 3]) -> Owners {
 }
 
 /// How many evictions were announced in the last minute.
-fn announced(stored: &[Stored], now: u32) -> usize {
+fn announced(stored: &[StoredRevision], now: u32) -> usize {
     let now = at(now).as_second();
     let last = stored.last().map(|last| &last.record.progress.evictions);
     let recent = last.into_iter().flatten().filter(|(second, _)| now - **second < 60);
@@ -464,7 +469,7 @@ fn turn(last: &Kept, spec: &Spec) -> Turn {
 fn housekeeping(
     spec: &Spec,
     revisions: &[Kept],
-    stored: &[Stored],
+    stored: &[StoredRevision],
     (delivered, now): (&Delivered, u32),
     scene: &Scene,
 ) -> Option<Todo> {

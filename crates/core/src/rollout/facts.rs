@@ -2,7 +2,7 @@
 
 use super::member::{Member, Members, Owner, Owners};
 use super::record::{Commands, Record};
-use super::stored::Stored;
+use super::stored::StoredRevision;
 use crate::api::v1alpha1::{MaxUnavailable, RollingUpdate};
 use crate::policy::extent::Extent;
 use crate::refit::{Carries, Way};
@@ -20,7 +20,7 @@ pub struct World<'a> {
     pub settings: &'a RollingUpdate,
     pub is_paused: bool,
     /// The stored revisions of the policy, oldest first.
-    pub revisions: &'a [Stored],
+    pub revisions: &'a [StoredRevision],
     /// The last commands, as written.
     pub commands: Commands,
     /// What the policy matches. None until that has been compared with the policy as it is now.
@@ -76,7 +76,7 @@ pub struct Queries<'a> {
     /// How a workload is expected to be brought up to date.
     pub way: &'a dyn Fn(&ObjectRef, &Member) -> Way,
     /// Why no new workload gets the content of a revision.
-    pub rejection: &'a dyn Fn(&Stored) -> Option<String>,
+    pub rejection: &'a dyn Fn(&StoredRevision) -> Option<String>,
 }
 
 /// Why a fact is not known.

@@ -17,9 +17,9 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a leader remembers of the rollout of one policy. A new leader begins with [`State::default`].
+/// What a leader remembers of the rollout of one policy. A new leader begins with [`Machine::default`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State {
+pub struct Machine {
     about: Option<About>,
     memory: Memory,
     /// Why the last record was not written.
@@ -99,7 +99,7 @@ struct Seeing<'a> {
     untouched: BTreeSet<String>,
 }
 
-impl State {
+impl Machine {
     /// The state after `event`, and what is to be done.
     pub fn step(&mut self, event: Event<'_>) -> Outcome {
         match event {
@@ -457,7 +457,7 @@ impl State {
 
 impl Seeing<'_> {
     /// Closes the writes that are over in `progress`. After the end, those that may have written something disturb workloads from then on.
-    fn close(&self, progress: &mut super::record::Progress) {
+    fn close(&self, progress: &mut super::record::Course) {
         let over = self.record.progress.writes.iter().filter(|(name, _)| !self.open.contains_key(*name));
         for (name, write) in over {
             if self.untouched.contains(name) {

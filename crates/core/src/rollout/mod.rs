@@ -1,8 +1,8 @@
 //! Rollouts: how stored workloads come to the content that their policy has now, as a pure state machine. It has no client, and the
 //! time is passed in.
 //!
-//! [`State::step`] takes an event and returns actions. The leader looks at the facts ([`Event::Look`]), runs the actions, and reports
-//! what became of them. What must survive the leader stands in the update revision, as its [`Record`]; the [`State`] may be lost.
+//! [`Machine::step`] takes an event and returns actions. The leader looks at the facts ([`Event::Look`]), runs the actions, and reports
+//! what became of them. What must survive the leader stands in the update revision, as its [`Record`]; the [`Machine`] may be lost.
 //!
 //! | the record says | a look leads to |
 //! |---|---|
@@ -65,8 +65,8 @@ pub use crate::refit::Way;
 pub use answer::{Answer, Done, Why};
 pub use facts::{Aim, Busy, Facts, Leading, Makers, Pace, Published, Queries, Unknown, World};
 pub use look::{Failure, Look, Next, Numbers};
-pub use machine::{Action, Event, Outcome, State, Told};
+pub use machine::{Action, Event, Machine, Outcome, Told};
 pub use member::{Health, Member, Members, Owner, Owners};
 pub use pace::Memory;
 pub use record::Record;
-pub use stored::{Foreign, Stored};
+pub use stored::{Foreign, StoredRevision};

@@ -15,7 +15,7 @@ const REACHED: &str = "scpol.dev/rollout";
 const COMPLETE: &str = "scpol.dev/complete";
 /// The annotation with the times of commands that were ahead of the leader's clock.
 const AHEAD: &str = "scpol.dev/ahead";
-/// The annotation with all else: see [`Progress`].
+/// The annotation with all else: see [`Course`].
 const PROGRESS: &str = "scpol.dev/progress";
 /// The most entries of one list that count. A leader writes at most [`super::pace::BATCH`]. Users with the right to write
 /// ControllerRevisions can write more.
@@ -29,13 +29,13 @@ pub struct Record {
     /// When its rollout was complete.
     pub complete: Option<Timestamp>,
     pub ahead: Ahead,
-    pub progress: Progress,
+    pub progress: Course,
 }
 
 /// How a rollout goes on.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Progress {
+pub struct Course {
     #[serde(flatten)]
     pub times: Times,
     /// The generation of the policy that has begun it.
@@ -133,7 +133,7 @@ pub struct Write {
 /// A pod that a leader was to evict.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Evicted {
-    /// As in [`Progress::writes`].
+    /// As in [`Course::writes`].
     pub pod: String,
     pub uid: String,
     /// When that was announced.
@@ -146,7 +146,7 @@ pub struct Evicted {
 /// The seconds for which an eviction counts.
 pub const MINUTE: i64 = 60;
 
-impl Progress {
+impl Course {
     /// How many evictions were begun after the second `since`. A second ahead of our clock counts, too.
     pub fn evictions_since(&self, since: i64) -> usize {
         let recent = self.evictions.iter().filter(|(second, _)| **second > since);
@@ -186,13 +186,13 @@ impl Record {
     /// That of a revision whose rollout began and was complete at these times.
     pub fn complete(begun: Timestamp, ended: Timestamp) -> Self {
         let times = Times { begun: Some(begun), disturbed: None, ended: Some(ended) };
-        Self { complete: Some(ended), progress: Progress { times, ..Progress::default() }, ..Self::default() }
+        Self { complete: Some(ended), progress: Course { times, ..Course::default() }, ..Self::default() }
     }
 
     /// That of a rollout that begins `now`, as far as it says nothing else.
     pub fn begun(now: Timestamp) -> Self {
         let times = Times { begun: Some(now), ..Times::default() };
-        Self { progress: Progress { times, ..Progress::default() }, ..Self::default() }
+        Self { progress: Course { times, ..Course::default() }, ..Self::default() }
     }
 
     /// The record in the annotations of a revision. What is unreadable counts as absent, and of each list only the first 256 entries
@@ -200,7 +200,7 @@ impl Record {
     pub fn parse(annotations: &Value) -> Self {
         let text = |key: &str| annotations[key].as_str();
         let progress = text(PROGRESS).and_then(|text| serde_json::from_str(text).ok());
-        let mut progress: Progress = progress.unwrap_or_default();
+        let mut progress: Course = progress.unwrap_or_default();
         progress.writes = progress.writes.into_iter().take(MOST).collect();
         progress.evictions = progress.evictions.into_iter().rev().take(MOST).collect();
         progress.evicted = progress.evicted.into_iter().take(MOST).collect();
@@ -221,7 +221,7 @@ impl Record {
             REACHED: text(self.reached.is_some(), json!(self.reached)),
             COMPLETE: self.complete.map(|time| time.to_string()),
             AHEAD: text(self.ahead != Ahead::default(), json!(self.ahead)),
-            PROGRESS: text(self.progress != Progress::default(), json!(self.progress)),
+            PROGRESS: text(self.progress != Course::default(), json!(self.progress)),
         })
     }
 }
@@ -233,10 +233,10 @@ impl Record {
 pub struct Ahead {
     /// Of `scpol rollout restart`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restarted: Option<Seen>,
+    pub restarted: Option<FirstSeen>,
     /// Of `scpol rollout resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resumed: Option<Seen>,
+    pub resumed: Option<FirstSeen>,
 }
 
 impl Ahead {
@@ -246,8 +246,8 @@ impl Ahead {
         // Creation times are in whole seconds, and what was created in this one is not made anew twice.
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Self {
-            restarted: Seen::of(commands.restarted, recorded.clone().filter_map(|ahead| ahead.restarted), second),
-            resumed: Seen::of(commands.resumed, recorded.filter_map(|ahead| ahead.resumed), now),
+            restarted: FirstSeen::of(commands.restarted, recorded.clone().filter_map(|ahead| ahead.restarted), second),
+            resumed: FirstSeen::of(commands.resumed, recorded.filter_map(|ahead| ahead.resumed), now),
         }
     }
 }
@@ -256,7 +256,7 @@ impl Commands {
     /// The times that count, if `ahead` is recorded about these commands.
     #[must_use]
     pub fn counted(self, ahead: Ahead) -> Self {
-        let counts = |asked: Option<Timestamp>, seen: Option<Seen>| seen.map(|seen| seen.at).or(asked);
+        let counts = |asked: Option<Timestamp>, seen: Option<FirstSeen>| seen.map(|seen| seen.at).or(asked);
         Self { restarted: counts(self.restarted, ahead.restarted), resumed: counts(self.resumed, ahead.resumed) }
     }
 }
@@ -272,17 +272,17 @@ pub struct Commands {
 
 /// A time that was ahead of the leader's clock.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct FirstSeen {
     /// The time as written.
     pub asked: Timestamp,
     /// When a leader first saw it: the time that counts.
     pub at: Timestamp,
 }
 
-impl Seen {
+impl FirstSeen {
     /// What is recorded about the time `asked`, of which the revisions have `recorded`: none if it was never ahead of a
     /// leader's clock.
-    pub fn of(asked: Option<Timestamp>, recorded: impl Iterator<Item = Seen>, now: Timestamp) -> Option<Self> {
+    pub fn of(asked: Option<Timestamp>, recorded: impl Iterator<Item = FirstSeen>, now: Timestamp) -> Option<Self> {
         let asked = asked?;
         let known = recorded.filter(|seen| seen.asked == asked && seen.at <= now).min_by_key(|seen| seen.at);
         known.or_else(|| (asked > now).then_some(Self { asked, at: now }))
@@ -298,7 +298,7 @@ mod tests {
     fn a_record_is_read_as_it_was_written_and_no_more_of_it_than_a_leader_writes() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let write = Write { uid: "u".into(), at: at(1), by: "a".into(), evict: true };
-        let progress = Progress {
+        let progress = Course {
             times: Times { begun: Some(at(1)), ..Times::default() },
             halted: Some(Halted { at: at(2), message: "m".into() }),
             followed: Followed { resumed: Some(at(3)), ..Followed::default() },
@@ -306,11 +306,11 @@ mod tests {
             evictions: BTreeMap::from([(1, 2)]),
             broken: BTreeSet::from(["pods/shop/b".into()]),
             failed: BTreeSet::from(["pods/shop/c".into()]),
-            ..Progress::default()
+            ..Course::default()
         };
         let mut reached = Reached::begin("old", at(1));
         reached.extent.namespaces.insert("canary".into());
-        let ahead = Ahead { restarted: Some(Seen { asked: at(600), at: at(5) }), resumed: None };
+        let ahead = Ahead { restarted: Some(FirstSeen { asked: at(600), at: at(5) }), resumed: None };
         let whole = Record { reached: Some(reached), complete: Some(at(9)), ahead, progress };
         for record in [whole.clone(), Record::default()] {
             assert_eq!(Record::parse(&record.annotations()), record);
@@ -344,11 +344,11 @@ mod tests {
     #[test]
     fn a_time_ahead_of_the_clock_counts_as_the_time_at_which_it_was_first_seen() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
-        let seen = |asked: i64, seen: i64| Seen { asked: at(asked), at: at(seen) };
-        let of = |asked: i64, recorded: &[Seen], now: i64| {
-            Seen::of(Some(at(asked)), recorded.iter().copied(), at(now)).map(|seen| seen.at.as_second())
+        let seen = |asked: i64, seen: i64| FirstSeen { asked: at(asked), at: at(seen) };
+        let of = |asked: i64, recorded: &[FirstSeen], now: i64| {
+            FirstSeen::of(Some(at(asked)), recorded.iter().copied(), at(now)).map(|seen| seen.at.as_second())
         };
-        assert_eq!(Seen::of(None, [].into_iter(), at(5)), None);
+        assert_eq!(FirstSeen::of(None, [].into_iter(), at(5)), None);
         assert_eq!((of(5, &[], 5), of(5, &[], 6)), (None, None), "it is not ahead");
         assert_eq!(of(600, &[], 5), Some(5));
         // Also after the leader, and after our clock has caught up.
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(of(600, &[seen(600, 9), seen(600, 5)], 10), Some(5), "the first counts");
         assert_eq!(of(600, &[seen(600, 300)], 10), Some(10), "the clock of that leader was fast, too");
         // The last command counts, whatever is recorded about others: the clock of a leader may have been fast, too.
-        let kept = |asked: Option<i64>, recorded: &[Seen]| {
+        let kept = |asked: Option<i64>, recorded: &[FirstSeen]| {
             let recorded = recorded.iter().map(|seen| Ahead { restarted: Some(*seen), resumed: Some(*seen) });
             let commands = Commands { restarted: asked.map(at), resumed: asked.map(at) };
             let Ahead { restarted, resumed } = Ahead::of(commands, recorded, at(40));

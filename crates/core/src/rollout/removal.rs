@@ -1,17 +1,17 @@
 //! Takes the content of a policy that is no longer in force out of running pods, at the pace of a rollout. Pure.
 //!
-//! It is the rollout of a revision that adds nothing: [`State`] decides who is next, what is unavailable and what has failed. A command
+//! It is the rollout of a revision that adds nothing: [`Machine`] decides who is next, what is unavailable and what has failed. A command
 //! of a user drives it instead of a leader. It acts alone, so its record is kept here and not in a revision.
 
 use super::answer::Answer;
 use super::facts::{Aim, Leading, Makers, Published, Queries, World};
 use super::limit::Evictions;
 use super::look::{Failure, Next};
-use super::machine::{Action, Event, State, Told};
+use super::machine::{Action, Event, Machine, Told};
 use super::member::{Member, Members, Owners};
 use super::pace::Memory;
 use super::record::{Commands, MINUTE, Record};
-use super::stored::Stored;
+use super::stored::StoredRevision;
 use super::words;
 use crate::api::code::Code;
 use crate::api::condition::Progress;
@@ -30,9 +30,9 @@ const RECORDS: usize = 8;
 
 /// The removal of one policy.
 pub struct Removal {
-    state: State,
+    state: Machine,
     /// The revision that adds nothing, with the record.
-    revision: Stored,
+    revision: StoredRevision,
     settings: RollingUpdate,
     limit: Evictions,
     /// The UIDs of the pods that had the content at the beginning.
@@ -40,7 +40,7 @@ pub struct Removal {
 }
 
 /// What has been read of the cluster.
-pub struct Seen<'a> {
+pub struct Sight<'a> {
     pub now: Timestamp,
     /// How long a pod waits that the server refused for a reason that may pass.
     pub again: SignedDuration,
@@ -70,8 +70,8 @@ impl Removal {
     pub fn new(policy: &str, settings: RollingUpdate, per_minute: usize, now: Timestamp) -> Self {
         let revision = Arc::new(Revision::new(policy, 1, Content::default()));
         Self {
-            state: State::default(),
-            revision: Stored::new(policy, revision, now, Record::begun(now)),
+            state: Machine::default(),
+            revision: StoredRevision::new(policy, revision, now, Record::begun(now)),
             settings: RollingUpdate {
                 steps: Vec::new(),
                 on_failure: OnFailure::Halt,
@@ -108,7 +108,7 @@ impl Removal {
     }
 
     /// Looks at everything once.
-    pub fn look(&mut self, seen: &Seen<'_>) -> Step {
+    pub fn look(&mut self, seen: &Sight<'_>) -> Step {
         // Any author may mark a pod. One that came in place of an evicted pod tells more.
         let evicted = &self.revision.record.progress.evicted;
         let is_in_place = |member: &Member| member.owner.as_ref().is_some_and(|owner| evicted.contains_key(&**owner));
@@ -240,7 +240,7 @@ mod tests {
         fn look(&mut self) -> Step {
             let Self { members, owners, beside, .. } = self;
             let again = SignedDuration::from_secs(10);
-            self.removal.look(&Seen { now: at(self.now), again, members, owners, beside })
+            self.removal.look(&Sight { now: at(self.now), again, members, owners, beside })
         }
 
         /// What is to be evicted now.

@@ -5,10 +5,10 @@
 //!
 //! | question | if not |
 //! |---|---|
-//! | Do its name and content fit together ([`Stored::parse`]), and is its owner the policy with this UID ([`Stored::is_of`])? | it is [`Foreign`]: nothing uses it |
+//! | Do its name and content fit together ([`StoredRevision::parse`]), and is its owner the policy with this UID ([`StoredRevision::is_of`])? | it is [`Foreign`]: nothing uses it |
 //! | Do the flags of now allow its content ([`rejection`])? | it recognizes what workloads carry, and no workload gets it |
 
-use super::record::{Ahead, Commands, Followed, MINUTE, Progress, Record, Times};
+use super::record::{Ahead, Commands, Course, Followed, MINUTE, Record, Times};
 use super::steps::Reached;
 use crate::api::POLICY_LABEL;
 use crate::api::code::Code;
@@ -26,7 +26,7 @@ pub const LARGEST: i64 = 1 << 53;
 
 /// A stored revision whose name fits its content.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredRevision {
     pub policy: String,
     /// The UID of the policy that owns it; empty without an owner.
     pub owner: String,
@@ -56,7 +56,7 @@ impl Foreign {
     pub const CODE: Code = Code::RevisionForeign;
 }
 
-impl Stored {
+impl StoredRevision {
     /// A revision as it would be stored, of a policy without a UID.
     pub fn new(policy: &str, revision: Arc<Revision>, created: Timestamp, record: Record) -> Self {
         let (policy, name) = (policy.to_owned(), format!("{policy}-{}", revision.hash));
@@ -142,7 +142,7 @@ pub fn rejection(policy: &Policy, revision: &Revision, site: &Site) -> Option<St
 }
 
 /// The revision whose rollout was complete last.
-pub fn current<'a>(revisions: impl IntoIterator<Item = &'a Stored>) -> Option<&'a Stored> {
+pub fn current<'a>(revisions: impl IntoIterator<Item = &'a StoredRevision>) -> Option<&'a StoredRevision> {
     revisions
         .into_iter()
         .filter(|stored| stored.record.complete.is_some())
@@ -150,7 +150,7 @@ pub fn current<'a>(revisions: impl IntoIterator<Item = &'a Stored>) -> Option<&'
 }
 
 /// The revision with the hash of a content.
-pub fn with_hash<'a>(revisions: &'a [Stored], hash: &str) -> Option<&'a Stored> {
+pub fn with_hash<'a>(revisions: &'a [StoredRevision], hash: &str) -> Option<&'a StoredRevision> {
     revisions.iter().find(|stored| stored.revision.hash == hash)
 }
 
@@ -158,8 +158,8 @@ pub fn with_hash<'a>(revisions: &'a [Stored], hash: &str) -> Option<&'a Stored> 
 /// `rejection` is as [`rejection`].
 pub fn barred(
     reached: &Reached,
-    revisions: &[Stored],
-    rejection: &dyn Fn(&Stored) -> Option<String>,
+    revisions: &[StoredRevision],
+    rejection: &dyn Fn(&StoredRevision) -> Option<String>,
 ) -> Option<String> {
     let from = &reached.from;
     match with_hash(revisions, from) {
@@ -178,7 +178,7 @@ pub struct Begin {
 impl Begin {
     /// The record that the last of `revisions` must have before another rollout begins, if it has another one: it says that the rollout is
     /// replaced. What leaders have announced until then is part of [`Self::of`].
-    pub fn before(revisions: &[Stored]) -> Option<(&Stored, Record)> {
+    pub fn before(revisions: &[StoredRevision]) -> Option<(&StoredRevision, Record)> {
         let last = revisions.last().filter(|last| !last.record.progress.is_replaced)?;
         let mut record = last.record.clone();
         record.progress.is_replaced = true;
@@ -191,7 +191,7 @@ impl Begin {
     /// The last of `revisions` must say that its rollout is replaced: see [`Self::before`].
     ///
     /// An earlier revision with this content gets a new number: the policy has been set back to it.
-    pub fn of(policy: &Policy, revisions: &[Stored], commands: Commands, now: Timestamp) -> Option<Self> {
+    pub fn of(policy: &Policy, revisions: &[StoredRevision], commands: Commands, now: Timestamp) -> Option<Self> {
         let hash = policy.revision()?;
         let (current, last) = (current(revisions), revisions.last());
         // Where nothing was before, there is nothing to go in steps from, and the way back is no rollout in steps either.
@@ -213,7 +213,7 @@ impl Begin {
         evicted.values_mut().for_each(|evicted| (evicted.at, evicted.newest) = (now, None));
         // Where nothing is rolled out, a rollout begins when that is switched on.
         let begun = rolls(policy).then_some(now);
-        let progress = Progress {
+        let progress = Course {
             times: Times {
                 begun,
                 disturbed: before
@@ -230,7 +230,7 @@ impl Begin {
             writes: writes.collect(),
             evicted,
             evictions: evictions.filter(|(second, _)| now.as_second().saturating_sub(*second) < MINUTE).collect(),
-            ..Progress::default()
+            ..Course::default()
         };
         let record = Record {
             reached: from.filter(|_| has_steps).map(|from| Reached::begin(&from.revision.hash, now)),
@@ -245,7 +245,7 @@ impl Begin {
 }
 
 /// The number of the revision after `revisions`, which come oldest first.
-pub fn next_number(revisions: &[Stored]) -> i64 {
+pub fn next_number(revisions: &[StoredRevision]) -> i64 {
     revisions.last().map_or(1, |last| last.revision.number.saturating_add(1))
 }
 
@@ -263,7 +263,7 @@ pub fn holds(reached: &Reached, steps: &[Step]) -> bool {
 /// than one ahead of its step. What exists already still keeps the pace of the steps.
 pub fn split(
     policy: &Arc<Policy>,
-    revisions: &[&Stored],
+    revisions: &[&StoredRevision],
     kept: Option<&Arc<Policy>>,
     mut is_allowed: impl FnMut(&Revision) -> bool,
 ) -> Option<Policy> {
@@ -271,8 +271,9 @@ pub fn split(
     let hash = policy.revision()?;
     let current = current(revisions.iter().copied());
     let last = revisions.iter().max_by_key(|stored| stored.revision.number)?;
-    let mut earlier =
-        |stored: &Stored| is_allowed(&stored.revision).then(|| Arc::new(policy.with_content(&stored.revision.content)));
+    let mut earlier = |stored: &StoredRevision| {
+        is_allowed(&stored.revision).then(|| Arc::new(policy.with_content(&stored.revision.content)))
+    };
     if last.revision.hash != hash {
         // The leader has not stored this revision yet. It begins with no workload.
         let from = current.filter(|current| current.revision.hash != hash).unwrap_or(last);
@@ -324,14 +325,14 @@ impl Splits {
     }
 
     /// `policy` with what its rollout makes of it.
-    pub fn of(&mut self, policy: &Arc<Policy>, revisions: &[Stored]) -> Arc<Policy> {
+    pub fn of(&mut self, policy: &Arc<Policy>, revisions: &[StoredRevision]) -> Arc<Policy> {
         if !self.decide(policy) {
             self.known.remove(&policy.name);
             self.judged.remove(&policy.name);
             return policy.clone();
         }
-        let is_own = |stored: &&Stored| stored.policy == policy.name && stored.is_of(&policy.meta.uid);
-        let own: Vec<&Stored> = revisions.iter().filter(is_own).collect();
+        let is_own = |stored: &&StoredRevision| stored.policy == policy.name && stored.is_of(&policy.meta.uid);
+        let own: Vec<&StoredRevision> = revisions.iter().filter(is_own).collect();
         let (site, judged) = (&self.site, &mut self.judged);
         let is_allowed = |revision: &Revision| {
             let known = judged.get(&policy.name);
@@ -397,8 +398,8 @@ mod tests {
         })
     }
 
-    fn parse(object: &Value) -> Option<Result<Stored, Foreign>> {
-        Stored::parse(object)
+    fn parse(object: &Value) -> Option<Result<StoredRevision, Foreign>> {
+        StoredRevision::parse(object)
     }
 
     #[test]
@@ -452,7 +453,7 @@ mod tests {
         {
             let objects: Vec<&Value> = [&first].into_iter().chain(&second).collect();
             let stored = objects.into_iter().map(|object| parse(object).unwrap().unwrap());
-            let revisions: Vec<Stored> = stored.collect();
+            let revisions: Vec<StoredRevision> = stored.collect();
             for (allowed, expected) in [(&[][..], "bad/x:1"), (&["good/*"], "good/x:1")] {
                 let mut splits = Splits::new(true, &Arc::new(site(allowed)));
                 assert_eq!(image(&splits.of(&policy, &revisions)), expected, "{second:?}");

@@ -2,11 +2,11 @@
 
 use super::answer::{Answer, Done, Why};
 use super::facts::{Aim, Busy, Leading, Makers, Published, Queries, Unknown, World};
-use super::machine::{Action, Event, Outcome, State, Told};
+use super::machine::{Action, Event, Machine, Outcome, Told};
 use super::member::{Health, Member, Members, Owner, Owners};
 use super::record::{Commands, Halted, Record, Write};
 use super::steps::Reached;
-use super::stored::{Begin, Stored, holds, split};
+use super::stored::{Begin, StoredRevision, holds, split};
 use crate::api::code::Code;
 use crate::api::condition::Progress;
 use crate::api::v1alpha1::{MaxUnavailable, OnFailure, RollingUpdate};
@@ -44,9 +44,14 @@ fn policy(image: &str, on_failure: &str) -> Arc<Policy> {
 }
 
 /// A revision whose rollout began and ended at the second `ended`; none if it goes on since the second 0.
-fn stored(number: i64, image: &str, ended: Option<i64>) -> Stored {
+fn stored(number: i64, image: &str, ended: Option<i64>) -> StoredRevision {
     let record = ended.map_or(Record::begun(at(0)), |ended| Record::complete(at(ended), at(ended)));
-    Stored::new("envoy", Arc::new(Revision::new("envoy", number, content(image))), at(ended.unwrap_or(0)), record)
+    StoredRevision::new(
+        "envoy",
+        Arc::new(Revision::new("envoy", number, content(image))),
+        at(ended.unwrap_or(0)),
+        record,
+    )
 }
 
 fn object(kind: (&str, &str), name: &str) -> ObjectRef {
@@ -64,9 +69,9 @@ fn deployment(name: &str) -> ObjectRef {
 
 /// A policy in a cluster, and its leader.
 struct Scene {
-    state: State,
+    state: Machine,
     leader: &'static str,
-    revisions: Vec<Stored>,
+    revisions: Vec<StoredRevision>,
     members: Option<Members>,
     owners: Result<Owners, Unknown>,
     beside: HashMap<Arc<str>, usize>,
@@ -87,7 +92,7 @@ impl Scene {
     fn new() -> Self {
         let namespace = |name: &str| (name.to_owned(), Arc::new(json!({ "metadata": { "name": name } })));
         Self {
-            state: State::default(),
+            state: Machine::default(),
             leader: "one",
             revisions: vec![stored(1, OLD, Some(-500)), stored(2, NEW, None)],
             members: Some(Members::new()),
@@ -292,7 +297,7 @@ impl Scene {
     /// The rollout of the `image` begins.
     fn begin(&mut self, image: &str) {
         let begin = Begin::of(&policy(image, "Halt"), &self.revisions, self.commands, at(self.now)).unwrap();
-        let revision = Stored { record: begin.record, ..stored(begin.number, image, None) };
+        let revision = StoredRevision { record: begin.record, ..stored(begin.number, image, None) };
         self.revisions.retain(|stored| stored.revision.hash != hash(image));
         self.revisions.push(revision);
         self.update = hash(image);
@@ -300,7 +305,7 @@ impl Scene {
 
     /// Another leader, which knows what is stored.
     fn new_leader(&mut self) {
-        (self.state, self.leader) = (State::default(), "two");
+        (self.state, self.leader) = (Machine::default(), "two");
     }
 }
 
@@ -316,7 +321,7 @@ fn left(code: Code) -> Answer {
     Answer::Left(1, Why { code, message: "opted out".into() })
 }
 
-impl Stored {
+impl StoredRevision {
     fn image(&self) -> String {
         self.revision.content.template.containers[0]["image"].as_str().unwrap().to_owned()
     }
@@ -738,7 +743,7 @@ fn a_pod_that_opts_out_is_not_missing_and_one_whose_owner_is_unknown_is_not_touc
 #[test]
 fn a_rollout_that_is_switched_on_begins_then() {
     let mut scene = Scene::new();
-    scene.record().progress = super::record::Progress::default();
+    scene.record().progress = super::record::Course::default();
     scene.has(&deployment("a"), OLD);
     scene.has(&deployment("b"), NEW).down(50);
     scene.now = 9000;
@@ -1083,7 +1088,7 @@ fn going_back_to_a_content_of_long_ago_begins_now() {
     let mut undone = revisions;
     undone[1].record.reached = Some(Reached::begin(&hash(OLD), at(1)).undo(at(2)));
     undone[1].record.progress.halted = Some(Halted { at: at(1), message: "bad".into() });
-    let own: Vec<&Stored> = undone.iter().collect();
+    let own: Vec<&StoredRevision> = undone.iter().collect();
     for on_failure in ["Undo", "Halt"] {
         let split = split(&policy(NEW, on_failure), &own, None, |_| true).unwrap();
         assert_eq!(split.earlier().unwrap().revision(), Some(hash(OLD).as_str()), "{on_failure}");

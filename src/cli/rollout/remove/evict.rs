@@ -9,7 +9,7 @@ use crate::cluster::answer::Meaning;
 use crate::cluster::client::{call, chain};
 use crate::refit;
 use crate::roller::act;
-use crate::rollout::removal::{Removal, Seen, Step};
+use crate::rollout::removal::{Removal, Sight, Step};
 use crate::rollout::{Answer, Done, Failure, Member, Next, Why};
 use crate::timing::Timing;
 use crate::workload::ObjectRef;
@@ -136,7 +136,7 @@ impl<'a> Evicting<'a> {
         let again = SignedDuration::try_from(Timing::documented().rollout.again).unwrap_or_default();
         let Reading { members, owners, beside, .. } = reading;
         let now = self.now();
-        self.removal.look(&Seen { now, again, members, owners, beside })
+        self.removal.look(&Sight { now, again, members, owners, beside })
     }
 
     /// Evicts what is next, until `stop`. Says what holds it up, if that lasts.
