@@ -575,7 +575,7 @@ fn rust_files(path: &Path) -> Vec<PathBuf> {
         return vec![path.to_owned()];
     }
     let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("readable").path());
-    let files = entries.flat_map(|entry| rust_files(&entry));
+    let files = entries.filter(|entry| !entry.ends_with("tests")).flat_map(|entry| rust_files(&entry));
     files.filter(|file| file.extension().is_some_and(|ext| ext == "rs") && !file.ends_with("tests.rs")).collect()
 }
 

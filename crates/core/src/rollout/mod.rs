@@ -58,7 +58,7 @@ pub mod removal;
 pub mod steps;
 pub mod stored;
 #[cfg(test)]
-mod stories;
+mod tests;
 mod words;
 
 pub use crate::refit::Way;

@@ -215,7 +215,7 @@ impl Memory {
         if stalled.is_crowded {
             waits.push(words::crowded(MOST));
         }
-        let owner = |uid| facts.makers.owners.get(uid);
+        let owner = |uid: &str| facts.makers.owners.get(uid);
         waits.extend(stalled.unclear.and_then(owner).map(words::unclear));
         waits.extend(stalled.shared.and_then(owner).map(words::shared));
         waits.extend(looking.orphan.map(|first| words::orphans(numbers.orphans, &words::named(first))));
