@@ -33,11 +33,10 @@ use crate::policy::{Policy, PolicyRef, Site, checks};
 use crate::rollout::limit::Evictions;
 use crate::rollout::record::MINUTE;
 use crate::rollout::stored::rolls;
-use crate::rollout::{Busy, Foreign, Owners, Unknown};
+use crate::rollout::{Busy, Foreign, Leading, Owners, Unknown};
 use crate::survival;
 use crate::workloads::Workloads;
-use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -182,8 +181,12 @@ impl Roller<'_> {
         let Some(task) = task else { return 0 };
         let writing = rolled.writing.insert(Writing::of(&task));
         let announced = writing.evictions;
-        let task = self.task(policy, snapshot, task);
-        self.running.spawn(task);
+        let (keeper, workloads) = (self.keeper.clone(), self.workloads.clone());
+        let (policy, foreign) = (policy.clone(), snapshot.revisions.foreign().to_vec());
+        self.running.spawn(async move {
+            let happened = task.run(&workloads, &keeper, &policy, &foreign).await;
+            (policy.name.clone(), happened)
+        });
         announced
     }
 
@@ -195,12 +198,12 @@ impl Roller<'_> {
         (evictions, busy): (usize, &Busy),
     ) -> Option<Task> {
         let (hash, stored) = (policy.revision()?, snapshot.stored.get(&policy.reference())?);
+        let again = SignedDuration::try_from(self.workloads.operator.timing.rollout.again).unwrap_or_default();
         let facts = policy::Around {
             workloads: self.workloads,
             owners: self.owners_for(policy),
             is_in_force: self.board.in_force(&policy.reference()) == InForce::by(policy),
-            leader: &self.leader,
-            evictions,
+            leader: Leading { name: &self.leader, evictions, again },
             busy,
         };
         let rolled = self.policies.get_mut(&policy.name)?;
@@ -325,20 +328,6 @@ impl Roller<'_> {
             let subject = EventSubject::policy(&policy.name, &policy.meta.uid);
             self.workloads.recorder.tell(subject, EventReason::RevisionIgnored, Foreign::CODE, &message);
         }
-    }
-
-    fn task(
-        &self,
-        policy: &Arc<Policy>,
-        snapshot: &Snapshot,
-        task: Task,
-    ) -> BoxFuture<'static, (String, Vec<Happened>)> {
-        let (name, keeper, workloads) = (policy.name.clone(), self.keeper.clone(), self.workloads.clone());
-        let (policy, foreign) = (policy.clone(), snapshot.revisions.foreign().to_vec());
-        Box::pin(async move {
-            let happened = task.run(&workloads, &keeper, &policy, &foreign).await;
-            (name, happened)
-        })
     }
 }
 

@@ -23,7 +23,7 @@ use crate::rollout::{
 use crate::timing;
 use crate::workload::ObjectRef;
 use crate::workloads::Workloads;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -99,8 +99,7 @@ pub(super) struct Around<'a> {
     pub(super) owners: Result<Arc<Owners>, Unknown>,
     /// Whether new workloads get what the policy says.
     pub(super) is_in_force: bool,
-    pub(super) leader: &'a str,
-    pub(super) evictions: usize,
+    pub(super) leader: Leading<'a>,
     /// The owners of which the rollouts of other policies may be evicting a pod.
     pub(super) busy: &'a Busy,
 }
@@ -353,11 +352,7 @@ impl Rolling<'_> {
                     update: self.hash,
                     published: Published { is_in_force: around.is_in_force, earlier },
                 },
-                leader: Leading {
-                    name: around.leader,
-                    evictions: around.evictions,
-                    again: SignedDuration::try_from(operator.timing.rollout.again).unwrap_or_default(),
-                },
+                leader: around.leader,
                 now: Timestamp::now(),
                 settings: self.settings,
                 is_paused: policy.spec.is_paused(),
