@@ -1,12 +1,31 @@
 //! Whether a stored workload serves its users, and which containers of a policy restart in it, as its status says. Whoever writes a
 //! status or a custom resource may write any number.
 
-use super::member::Health;
 use crate::inject::marker;
 use crate::workload::Workload;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::sync::Arc;
+
+/// Whether a workload serves its users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Health {
+    pub is_ready: bool,
+    /// Since when, if the server tells.
+    pub since: Option<Timestamp>,
+    /// Whether what runs is what the spec asks for, as far as the status tells. A kubelet first ends a container whose image has
+    /// changed, which may take the whole grace period.
+    pub is_settled: bool,
+    /// That grace period.
+    pub grace: SignedDuration,
+}
+
+impl Health {
+    /// That of a workload in which what the spec asks for runs.
+    pub fn settled(is_ready: bool, since: Option<Timestamp>) -> Self {
+        Self { is_ready, since, is_settled: true, grace: SignedDuration::ZERO }
+    }
+}
 
 /// The health of `workload`, in the words of its status.
 pub(super) fn of(workload: &Workload) -> Health {
@@ -44,7 +63,7 @@ pub(super) fn of(workload: &Workload) -> Health {
     // A Deployment tells since when it is not available; the other kinds do not.
     let lacks = condition(status, &["Available"]).filter(|(is_available, _)| !is_available && !is_rolled);
     let since = lacks.and_then(|(_, since)| since);
-    Health { is_ready: is_rolled, since, is_settled: true, grace: SignedDuration::ZERO }
+    Health::settled(is_rolled, since)
 }
 
 /// The grace period of a pod that names none, in seconds (`core/v1/defaults.go`).

@@ -1,11 +1,11 @@
 //! What a rollout knows of the cluster: the workloads that its policy matches, and the controllers that make pods again.
 
-use super::health;
+use super::health::{self, Health};
 use crate::policy::extent::Place;
 use crate::policy::{Policy, Site};
 use crate::refit::{self, Carries};
 use crate::workload::{ObjectRef, Workload};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -75,26 +75,6 @@ impl Member {
     pub fn is_done(&self, restarted: Option<Timestamp>) -> bool {
         let is_begun = restarted.is_none_or(|restarted| self.begun.is_some_and(|begun| begun >= restarted));
         self.carries == Carries::This && is_begun
-    }
-}
-
-/// Whether a workload serves its users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Health {
-    pub is_ready: bool,
-    /// Since when, if the server tells.
-    pub since: Option<Timestamp>,
-    /// Whether what runs is what the spec asks for, as far as the status tells. A kubelet first ends a container whose image has
-    /// changed, which may take the whole grace period.
-    pub is_settled: bool,
-    /// That grace period.
-    pub grace: SignedDuration,
-}
-
-impl Health {
-    /// That of a workload in which what the spec asks for runs.
-    pub fn settled(is_ready: bool, since: Option<Timestamp>) -> Self {
-        Self { is_ready, since, is_settled: true, grace: SignedDuration::ZERO }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{NEW, OLD, Scene, deployment, hash, left, pod};
 use crate::api::code::Code;
 use crate::refit::Carries;
 use crate::rollout::answer::Answer;
-use crate::rollout::member::Health;
+use crate::rollout::health::Health;
 
 #[test]
 fn one_announced_write_after_the_other_counts_for_every_leader() {

@@ -4,7 +4,7 @@ use super::{NEW, OLD, Scene, at, deployment, left, pod};
 use crate::api::code::Code;
 use crate::refit::Way;
 use crate::rollout::answer::{Answer, Done};
-use crate::rollout::member::Health;
+use crate::rollout::health::Health;
 use crate::rollout::record::Write;
 use jiff::SignedDuration;
 use serde_json::json;

@@ -6,8 +6,9 @@ use crate::api::v1alpha1::{MaxUnavailable, OnFailure};
 use crate::policy::extent::Place;
 use crate::refit::Carries;
 use crate::rollout::facts::Unknown;
+use crate::rollout::health::Health;
 use crate::rollout::machine::Told;
-use crate::rollout::member::{Health, Members, Owners};
+use crate::rollout::member::{Members, Owners};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@ use super::{NEW, OLD, Scene, at, deployment, object, pod};
 use crate::refit::Way;
 use crate::rollout::answer::{Answer, Done};
 use crate::rollout::facts::Busy;
+use crate::rollout::health::Health;
 use crate::rollout::machine::Action;
-use crate::rollout::member::Health;
 use crate::rollout::record::Write;
 use jiff::SignedDuration;
 
