@@ -10,7 +10,7 @@ const PURE: &[&str] = &[
     "../crates/admission-cel/src",
     "../crates/core/src",
     "cluster/answer.rs",
-    "cluster/capacity.rs",
+    "cluster/policies/capacity.rs",
     "cluster/revisions.rs",
     "cluster/watch/cache.rs",
     "timing.rs",

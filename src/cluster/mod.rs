@@ -4,7 +4,6 @@
 pub mod access;
 pub mod answer;
 pub mod api;
-mod capacity;
 pub mod client;
 pub mod discovery;
 pub mod events;

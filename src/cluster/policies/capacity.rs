@@ -1,7 +1,7 @@
 //! The room for stored policies: how many the operator uses, and how large they may be together. Everybody who may write
 //! policies can write any number of them, and the operator keeps each one in memory.
 
-use super::policies::StoredPolicy;
+use super::StoredPolicy;
 use crate::api::code::Code;
 use crate::api::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
