@@ -201,10 +201,11 @@ impl<'a> Evaluator<'a> {
     fn run(&mut self, call: &'a Call, values: &[Val<'a>]) -> Outcome<'a> {
         self.meter.charge(1)?;
         let overload = call.overloads.iter().find(|overload| overload.accepts(values));
-        let Some((overload, Means::Strict(run) | Means::Unguarded(run))) =
-            overload.map(|overload| (overload, overload.means))
-        else {
-            return Err(Failure::no_such_overload());
+        let overload = overload.ok_or_else(Failure::no_such_overload)?;
+        let run = match overload.means {
+            Means::Strict(run) | Means::Unguarded(run) => run,
+            Means::Format(format) => return Ok(Val::Format(format)),
+            Means::Native(_) => return Err(Failure::no_such_overload()),
         };
         let mut work = Work {
             meter: &mut self.meter,

@@ -5,12 +5,16 @@
 //! Kubernetes' own (pkg/cel/library). [`super::dialect`] says from which version on a server has what was added.
 
 use super::dialect::Dialect;
+use super::formats::FORMATS;
 use super::functions::{
     arithmetic, compare, convert, format, formats, lists, moment, network, optional, quantity, regexes, semver, sets,
     strings, url,
 };
+use super::moment::SECOND;
 use super::signatures::{Means, Native, Overload, Run};
 use super::types::{Opaque, Type};
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -27,6 +31,7 @@ const fn native(signature: &'static str, native: Native) -> Row {
 /// A signature is `function(types) -> type`, or `type.function(types) -> type` for a member.
 ///
 /// `A` and `B` are any types. Each other letter represents several types, with one row for each: see [`CLASSES`].
+/// Alternatives in braces are a row each.
 ///
 /// The rows of one function are in the server's order, which matters if a type is unknown. The first fitting row fixes
 /// the type, and then the others no longer fit.
@@ -48,26 +53,10 @@ const ROWS: &[Row] = &[
     run("!_(bool) -> bool", arithmetic::not),
     run("-_(double) -> double", arithmetic::negate),
     run("-_(int) -> int", arithmetic::negate),
-    run("_<_(bool, bool) -> bool", arithmetic::less),
-    run("_<_(int, I) -> bool", arithmetic::less),
-    run("_<_(uint, U) -> bool", arithmetic::less),
-    run("_<_(double, D) -> bool", arithmetic::less),
-    run("_<_(O, O) -> bool", arithmetic::less),
-    run("_<=_(bool, bool) -> bool", arithmetic::less_or_equal),
-    run("_<=_(int, I) -> bool", arithmetic::less_or_equal),
-    run("_<=_(uint, U) -> bool", arithmetic::less_or_equal),
-    run("_<=_(double, D) -> bool", arithmetic::less_or_equal),
-    run("_<=_(O, O) -> bool", arithmetic::less_or_equal),
-    run("_>_(bool, bool) -> bool", arithmetic::greater),
-    run("_>_(int, I) -> bool", arithmetic::greater),
-    run("_>_(uint, U) -> bool", arithmetic::greater),
-    run("_>_(double, D) -> bool", arithmetic::greater),
-    run("_>_(O, O) -> bool", arithmetic::greater),
-    run("_>=_(bool, bool) -> bool", arithmetic::greater_or_equal),
-    run("_>=_(int, I) -> bool", arithmetic::greater_or_equal),
-    run("_>=_(uint, U) -> bool", arithmetic::greater_or_equal),
-    run("_>=_(double, D) -> bool", arithmetic::greater_or_equal),
-    run("_>=_(O, O) -> bool", arithmetic::greater_or_equal),
+    run("_<_(T) -> bool", |work, values| arithmetic::ordered(work, values, Ordering::is_lt)),
+    run("_<=_(T) -> bool", |work, values| arithmetic::ordered(work, values, Ordering::is_le)),
+    run("_>_(T) -> bool", |work, values| arithmetic::ordered(work, values, Ordering::is_gt)),
+    run("_>=_(T) -> bool", |work, values| arithmetic::ordered(work, values, Ordering::is_ge)),
     run("_+_(bytes, bytes) -> bytes", arithmetic::concatenate_bytes),
     run("_+_(double, double) -> double", arithmetic::add),
     run("_+_(duration, duration) -> duration", moment::add),
@@ -88,49 +77,19 @@ const ROWS: &[Row] = &[
     run("_%_(int, int) -> int", arithmetic::remainder),
     run("_%_(uint, uint) -> uint", arithmetic::remainder),
     // Conversions
-    run("bool(bool) -> bool", convert::to_bool),
-    run("bool(string) -> bool", convert::to_bool),
-    run("bytes(bytes) -> bytes", convert::to_bytes),
-    run("bytes(string) -> bytes", convert::to_bytes),
-    run("double(double) -> double", convert::to_double),
-    run("double(int) -> double", convert::to_double),
-    run("double(string) -> double", convert::to_double),
-    run("double(uint) -> double", convert::to_double),
-    run("duration(duration) -> duration", convert::to_duration),
-    run("duration(int) -> duration", convert::to_duration),
-    run("duration(string) -> duration", convert::to_duration),
+    run("bool({bool|string}) -> bool", convert::to_bool),
+    run("bytes({bytes|string}) -> bytes", convert::to_bytes),
+    run("double({double|int|string|uint}) -> double", convert::to_double),
+    run("duration({duration|int|string}) -> duration", convert::to_duration),
     run("dyn(A) -> dyn", convert::to_dyn),
-    run("int(int) -> int", convert::to_int),
-    run("int(double) -> int", convert::to_int),
-    run("int(duration) -> int", convert::to_int),
-    run("int(string) -> int", convert::to_int),
-    run("int(timestamp) -> int", convert::to_int),
-    run("int(uint) -> int", convert::to_int),
-    run("string(string) -> string", convert::to_text),
-    run("string(bool) -> string", convert::to_text),
-    run("string(bytes) -> string", convert::to_text),
-    run("string(double) -> string", convert::to_text),
-    run("string(duration) -> string", convert::to_text),
-    run("string(int) -> string", convert::to_text),
-    run("string(timestamp) -> string", convert::to_text),
-    run("string(uint) -> string", convert::to_text),
-    run("timestamp(timestamp) -> timestamp", convert::to_timestamp),
-    run("timestamp(int) -> timestamp", convert::to_timestamp),
-    run("timestamp(string) -> timestamp", convert::to_timestamp),
+    run("int({int|double|duration|string|timestamp|uint}) -> int", convert::to_int),
+    run("string({string|bool|bytes|double|duration|int|timestamp|uint}) -> string", convert::to_text),
+    run("timestamp({timestamp|int|string}) -> timestamp", convert::to_timestamp),
     run("type(A) -> type", convert::to_type),
-    run("uint(uint) -> uint", convert::to_uint),
-    run("uint(double) -> uint", convert::to_uint),
-    run("uint(int) -> uint", convert::to_uint),
-    run("uint(string) -> uint", convert::to_uint),
+    run("uint({uint|double|int|string}) -> uint", convert::to_uint),
     // Sizes
-    run("size(bytes) -> int", lists::size),
-    run("size(list<A>) -> int", lists::size),
-    run("size(map<A, B>) -> int", lists::size),
-    run("size(string) -> int", lists::size),
-    run("bytes.size() -> int", lists::size),
-    run("list<A>.size() -> int", lists::size),
-    run("map<A, B>.size() -> int", lists::size),
-    run("string.size() -> int", lists::size),
+    run("size({bytes|list<A>|map<A, B>|string}) -> int", lists::size),
+    run("{bytes|list<A>|map<A, B>|string}.size() -> int", lists::size),
     // Strings, and list functions that come before them
     run("list<A>.indexOf(A) -> int", lists::index_of),
     run("list<A>.lastIndexOf(A) -> int", lists::last_index_of),
@@ -138,54 +97,41 @@ const ROWS: &[Row] = &[
     run("string.startsWith(string) -> bool", strings::starts_with),
     run("string.endsWith(string) -> bool", strings::ends_with),
     run("string.charAt(int) -> string", strings::char_at),
-    run("string.indexOf(string) -> int", strings::index_of),
-    run("string.indexOf(string, int) -> int", strings::index_of),
-    run("string.lastIndexOf(string) -> int", strings::last_index_of),
-    run("string.lastIndexOf(string, int) -> int", strings::last_index_of),
+    run("string.indexOf(string{|, int}) -> int", strings::index_of),
+    run("string.lastIndexOf(string{|, int}) -> int", strings::last_index_of),
     run("string.lowerAscii() -> string", strings::lower_ascii),
     run("string.upperAscii() -> string", strings::upper_ascii),
-    run("string.replace(string, string) -> string", strings::replace),
-    run("string.replace(string, string, int) -> string", strings::replace),
-    run("string.split(string) -> list<string>", strings::split),
-    run("string.split(string, int) -> list<string>", strings::split),
-    run("string.substring(int) -> string", strings::substring),
-    run("string.substring(int, int) -> string", strings::substring),
+    run("string.replace(string, string{|, int}) -> string", strings::replace),
+    run("string.split(string{|, int}) -> list<string>", strings::split),
+    run("string.substring(int{|, int}) -> string", strings::substring),
     run("string.trim() -> string", strings::trim),
     run("string.format(list<dyn>) -> string", format::format),
     run("strings.quote(string) -> string", strings::quote),
-    run("list<string>.join() -> string", strings::join),
-    run("list<string>.join(string) -> string", strings::join),
+    run("list<string>.join({|string}) -> string", strings::join),
     // Regular expressions
     run("matches(string, string) -> bool", regexes::matches),
     run("string.matches(string) -> bool", regexes::matches),
     run("string.find(string) -> string", regexes::find),
-    run("string.findAll(string) -> list<string>", regexes::find_all),
-    run("string.findAll(string, int) -> list<string>", regexes::find_all),
+    run("string.findAll(string{|, int}) -> list<string>", regexes::find_all),
     // Timestamps and durations
-    run("timestamp.getFullYear() -> int", moment::full_year),
-    run("timestamp.getFullYear(string) -> int", moment::full_year),
-    run("timestamp.getMonth() -> int", moment::month),
-    run("timestamp.getMonth(string) -> int", moment::month),
-    run("timestamp.getDate() -> int", moment::date),
-    run("timestamp.getDate(string) -> int", moment::date),
-    run("timestamp.getDayOfMonth() -> int", moment::day_of_month),
-    run("timestamp.getDayOfMonth(string) -> int", moment::day_of_month),
-    run("timestamp.getDayOfWeek() -> int", moment::day_of_week),
-    run("timestamp.getDayOfWeek(string) -> int", moment::day_of_week),
-    run("timestamp.getDayOfYear() -> int", moment::day_of_year),
-    run("timestamp.getDayOfYear(string) -> int", moment::day_of_year),
-    run("timestamp.getHours() -> int", moment::hours),
-    run("timestamp.getHours(string) -> int", moment::hours),
-    run("timestamp.getMinutes() -> int", moment::minutes),
-    run("timestamp.getMinutes(string) -> int", moment::minutes),
-    run("timestamp.getSeconds() -> int", moment::seconds),
-    run("timestamp.getSeconds(string) -> int", moment::seconds),
-    run("timestamp.getMilliseconds() -> int", moment::milliseconds),
-    run("timestamp.getMilliseconds(string) -> int", moment::milliseconds),
-    run("duration.getHours() -> int", moment::total_hours),
-    run("duration.getMinutes() -> int", moment::total_minutes),
-    run("duration.getSeconds() -> int", moment::total_seconds),
-    run("duration.getMilliseconds() -> int", moment::total_milliseconds),
+    run("timestamp.getFullYear({|string}) -> int", |_, values| moment::part(values, |civil| civil.year)),
+    run("timestamp.getMonth({|string}) -> int", |_, values| moment::part(values, |civil| civil.month - 1)),
+    run("timestamp.getDate({|string}) -> int", |_, values| moment::part(values, |civil| civil.day)),
+    run("timestamp.getDayOfMonth({|string}) -> int", |_, values| moment::part(values, |civil| civil.day - 1)),
+    run("timestamp.getDayOfWeek({|string}) -> int", |_, values| moment::part(values, |civil| civil.day_of_week)),
+    run("timestamp.getDayOfYear({|string}) -> int", |_, values| moment::part(values, |civil| civil.day_of_year)),
+    run("timestamp.getHours({|string}) -> int", |_, values| moment::part(values, |civil| civil.second_of_day / 3_600)),
+    run("timestamp.getMinutes({|string}) -> int", |_, values| {
+        moment::part(values, |civil| civil.second_of_day / 60 % 60)
+    }),
+    run("timestamp.getSeconds({|string}) -> int", |_, values| moment::part(values, |civil| civil.second_of_day % 60)),
+    run("timestamp.getMilliseconds({|string}) -> int", |_, values| {
+        moment::part(values, |civil| civil.nanos / 1_000_000)
+    }),
+    run("duration.getHours() -> int", |_, values| moment::total(values, 3_600 * SECOND)),
+    run("duration.getMinutes() -> int", |_, values| moment::total(values, 60 * SECOND)),
+    run("duration.getSeconds() -> int", |_, values| moment::total(values, SECOND)),
+    run("duration.getMilliseconds() -> int", |_, values| moment::total(values, 1_000_000)),
     // Lists
     run("list<C>.isSorted() -> bool", lists::is_sorted),
     run("list<S>.sum() -> S", lists::sum),
@@ -212,17 +158,15 @@ const ROWS: &[Row] = &[
     run("quantity.asApproximateFloat() -> double", quantity::as_approximate_float),
     run("quantity.asInteger() -> int", quantity::as_integer),
     run("quantity.isInteger() -> bool", quantity::is_integer),
-    run("quantity.add(quantity) -> quantity", quantity::add),
-    run("quantity.add(int) -> quantity", quantity::add),
-    run("quantity.sub(quantity) -> quantity", quantity::subtract),
-    run("quantity.sub(int) -> quantity", quantity::subtract),
+    run("quantity.add({quantity|int}) -> quantity", quantity::add),
+    run("quantity.sub({quantity|int}) -> quantity", quantity::subtract),
     // URLs
     run("url(string) -> url", url::url),
     run("isURL(string) -> bool", url::is_url),
-    run("url.getScheme() -> string", url::scheme),
-    run("url.getHost() -> string", url::host),
-    run("url.getHostname() -> string", url::hostname),
-    run("url.getPort() -> string", url::port),
+    run("url.getScheme() -> string", |_, values| url::part(values, |url| url.scheme.clone())),
+    run("url.getHost() -> string", |_, values| url::part(values, |url| url.host.clone())),
+    run("url.getHostname() -> string", |_, values| url::part(values, |url| url.host_and_port().0.to_owned())),
+    run("url.getPort() -> string", |_, values| url::part(values, |url| url.host_and_port().1.to_owned())),
     run("url.getEscapedPath() -> string", url::escaped_path),
     run("url.getQuery() -> map<string, list<string>>", url::query),
 ];
@@ -233,40 +177,24 @@ const SINCE_1_31: &[Row] = &[
     run("isIP(string) -> bool", network::is_ip),
     run("ip.isCanonical(string) -> bool", network::is_canonical),
     run("<ip>.family() -> int", network::family),
-    run("<ip>.isUnspecified() -> bool", network::is_unspecified),
-    run("<ip>.isLoopback() -> bool", network::is_loopback),
+    run("<ip>.isUnspecified() -> bool", |_, values| network::test(values, |ip| ip.is_unspecified())),
+    run("<ip>.isLoopback() -> bool", |_, values| network::test(values, |ip| ip.is_loopback())),
     run("<ip>.isLinkLocalMulticast() -> bool", network::is_link_local_multicast),
-    run("<ip>.isLinkLocalUnicast() -> bool", network::is_link_local_unicast),
+    run("<ip>.isLinkLocalUnicast() -> bool", |_, values| network::test(values, network::is_link_local)),
     run("<ip>.isGlobalUnicast() -> bool", network::is_global_unicast),
     run("cidr(string) -> cidr", network::cidr),
     run("isCIDR(string) -> bool", network::is_cidr),
-    run("<cidr>.containsIP(string) -> bool", network::contains_ip),
-    run("<cidr>.containsIP(ip) -> bool", network::contains_ip),
-    run("<cidr>.containsCIDR(string) -> bool", network::contains_cidr),
-    run("<cidr>.containsCIDR(cidr) -> bool", network::contains_cidr),
+    run("<cidr>.containsIP({string|ip}) -> bool", network::contains_ip),
+    run("<cidr>.containsCIDR({string|cidr}) -> bool", network::contains_cidr),
     run("<cidr>.ip() -> ip", network::ip_of_cidr),
     run("<cidr>.prefixLength() -> int", network::prefix_length),
     run("<cidr>.masked() -> cidr", network::masked),
-    run("string(ip) -> string", convert::to_text),
-    run("string(cidr) -> string", convert::to_text),
+    run("string({ip|cidr}) -> string", convert::to_text),
 ];
 
-/// Named formats.
+/// Named formats. [`rows`] adds a function for each of [`FORMATS`].
 const SINCE_1_32: &[Row] = &[
     run("format.named(string) -> optional<format>", formats::named),
-    run("format.dns1123Label() -> format", formats::dns1123_label),
-    run("format.dns1123Subdomain() -> format", formats::dns1123_subdomain),
-    run("format.dns1035Label() -> format", formats::dns1035_label),
-    run("format.qualifiedName() -> format", formats::qualified_name),
-    run("format.dns1123LabelPrefix() -> format", formats::dns1123_label_prefix),
-    run("format.dns1123SubdomainPrefix() -> format", formats::dns1123_subdomain_prefix),
-    run("format.dns1035LabelPrefix() -> format", formats::dns1035_label_prefix),
-    run("format.labelValue() -> format", formats::label_value),
-    run("format.uri() -> format", formats::uri),
-    run("format.uuid() -> format", formats::uuid),
-    run("format.byte() -> format", formats::byte),
-    run("format.date() -> format", formats::date),
-    run("format.datetime() -> format", formats::datetime),
     run("<format>.validate(string) -> optional<list<string>>", formats::validate),
 ];
 
@@ -280,16 +208,14 @@ const SINCE_1_33: &[Row] = &[
 
 /// Semantic versions.
 const SINCE_1_34: &[Row] = &[
-    run("semver(string) -> semver", semver::semver),
-    run("semver(string, bool) -> semver", semver::semver),
-    run("isSemver(string) -> bool", semver::is_semver),
-    run("isSemver(string, bool) -> bool", semver::is_semver),
+    run("semver(string{|, bool}) -> semver", semver::semver),
+    run("isSemver(string{|, bool}) -> bool", semver::is_semver),
     run("semver.isGreaterThan(semver) -> bool", compare::is_greater_than),
     run("semver.isLessThan(semver) -> bool", compare::is_less_than),
     run("semver.compareTo(semver) -> int", compare::compare_to),
-    run("semver.major() -> int", semver::major),
-    run("semver.minor() -> int", semver::minor),
-    run("semver.patch() -> int", semver::patch),
+    run("semver.major() -> int", |_, values| semver::number(values, 0)),
+    run("semver.minor() -> int", |_, values| semver::number(values, 1)),
+    run("semver.patch() -> int", |_, values| semver::number(values, 2)),
 ];
 
 /// Lists v3.
@@ -308,14 +234,22 @@ const BY_VERSION: [(u32, &[Row]); 6] =
     [(0, ROWS), (31, SINCE_1_31), (32, SINCE_1_32), (33, SINCE_1_33), (34, SINCE_1_34), (35, SINCE_1_35)];
 
 /// Letters for several types, with one row for each type.
-const CLASSES: [(&str, &[&str]); 7] = [
+const CLASSES: [(&str, &[&str]); 4] = [
     ("N", &["double", "int", "uint"]),
-    // The types comparable with int, uint and double.
-    ("I", &["int", "double", "uint"]),
-    ("U", &["uint", "double", "int"]),
-    ("D", &["double", "int", "uint"]),
-    // Other types with an order.
-    ("O", &["string", "bytes", "timestamp", "duration"]),
+    // Two types with an order between them.
+    (
+        "T",
+        &[
+            "bool, bool",
+            "int, {int|double|uint}",
+            "uint, {uint|double|int}",
+            "double, {double|int|uint}",
+            "string, string",
+            "bytes, bytes",
+            "timestamp, timestamp",
+            "duration, duration",
+        ],
+    ),
     // Types with an order in lists.
     ("C", &["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]),
     // Types with a sum.
@@ -346,7 +280,7 @@ const TYPES: [(&str, Type); 17] = [
 static TABLE: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
     let mut table: HashMap<String, Vec<Overload>> = HashMap::new();
     for (since, signature, means) in rows() {
-        for signature in expanded(signature) {
+        for signature in expanded(&signature) {
             // A test checks that every row is readable.
             if let Some((name, overload)) = read(&signature, means) {
                 table.entry(name).or_default().push(Overload { since, ..overload });
@@ -356,10 +290,12 @@ static TABLE: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
     table
 });
 
-fn rows() -> impl Iterator<Item = (u32, &'static str, Means)> {
-    BY_VERSION
-        .into_iter()
-        .flat_map(|(since, rows)| rows.iter().map(move |(signature, means)| (since, *signature, *means)))
+fn rows() -> impl Iterator<Item = (u32, Cow<'static, str>, Means)> {
+    let formats = FORMATS
+        .iter()
+        .map(|format| (32, Cow::Owned(format!("format.{}() -> format", format.name)), Means::Format(format)));
+    let rows = BY_VERSION.into_iter().flat_map(|(since, rows)| rows.iter().map(move |row| (since, row)));
+    rows.map(|(since, (signature, means))| (since, Cow::Borrowed(*signature), *means)).chain(formats)
 }
 
 /// The overloads of a function; none if the function does not exist in this version.
@@ -378,8 +314,13 @@ pub(super) fn functions() -> impl Iterator<Item = &'static str> {
     TABLE.keys().map(String::as_str)
 }
 
-/// The signatures for each type of a letter.
+/// The signatures for each of the alternatives in braces, and for each type of a letter.
 fn expanded(signature: &str) -> Vec<String> {
+    if let Some((before, rest)) = signature.split_once('{')
+        && let Some((alternatives, after)) = rest.split_once('}')
+    {
+        return alternatives.split('|').flat_map(|one| expanded(&format!("{before}{one}{after}"))).collect();
+    }
     let words: Vec<&str> = words(signature).collect();
     let Some((letter, types)) = CLASSES.into_iter().find(|(letter, _)| words.contains(letter)) else {
         return vec![signature.to_owned()];
@@ -474,7 +415,7 @@ mod tests {
     #[test]
     fn every_row_is_readable() {
         for (_, signature, means) in rows() {
-            for signature in expanded(signature) {
+            for signature in expanded(&signature) {
                 let (name, overload) = read(&signature, means).expect(&signature);
                 let dots = signature.split('(').next().expect("a name").contains('.');
                 assert_eq!(overload.is_member, dots && !name.contains('.'), "{signature}: {name}");
@@ -489,9 +430,13 @@ mod tests {
     }
 
     #[test]
-    fn letters_stand_for_their_types() {
+    fn letters_and_braces_stand_for_several_rows() {
+        assert_eq!(
+            expanded("list.join({|string}) -> string"),
+            ["list.join() -> string", "list.join(string) -> string"]
+        );
+        assert_eq!(expanded("_<_(T) -> bool")[1], "_<_(int, int) -> bool");
         assert_eq!(expanded("_+_(N, N) -> N").len(), 3);
-        assert_eq!(expanded("_<_(int, I) -> bool").len(), 3);
         assert_eq!(expanded("list<C>.max() -> C").len(), 8);
         assert_eq!(expanded("list<S>.sum() -> S")[3], "list<duration>.sum() -> duration");
     }

@@ -1,10 +1,15 @@
 //! Timestamps and durations: parsing, formatting and arithmetic as in Go.
 
 use super::error::{Failure, NumberKind};
+use jiff::SignedDuration;
+use jiff::civil::Date;
 use std::cmp::Ordering;
 
 pub(super) const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400;
+const EPOCH: Date = Date::constant(1970, 1, 1);
+/// The days of 400 years, after which the calendar repeats itself.
+const CYCLE: i64 = 146_097;
 /// The first second of the year 1.
 const MIN_SECOND: i64 = -62_135_596_800;
 /// The last second of the year 9999.
@@ -120,39 +125,19 @@ impl Moment {
 
     pub(super) fn civil(self, offset: i64) -> Civil {
         let local = self.seconds + offset;
-        let days = local.div_euclid(DAY);
-        let (year, month, day) = civil_from_days(days);
+        // The year may be 10000, which `Date` does not have. 400 years earlier all else is the same.
+        let days = local.div_euclid(DAY) - CYCLE;
+        let date = EPOCH.saturating_add(SignedDuration::from_secs(days * DAY));
         Civil {
-            year,
-            month,
-            day,
+            year: i64::from(date.year()) + 400,
+            month: date.month().into(),
+            day: date.day().into(),
             second_of_day: local.rem_euclid(DAY),
-            day_of_week: (days + 4).rem_euclid(7),
-            day_of_year: days - days_from_civil(year, 1, 1),
+            day_of_week: date.weekday().to_sunday_zero_offset().into(),
+            day_of_year: i64::from(date.day_of_year()) - 1,
             nanos: self.nanos,
         }
     }
-}
-
-/// Days since 1970 (H. Hinnant, "chrono-compatible low-level date algorithms").
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-/// The reverse of [`days_from_civil`].
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = (shifted + 2) % 12 + 1;
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
 }
 
 /// A parser that consumes text from the front.
@@ -175,13 +160,12 @@ impl Scan<'_> {
 
     /// `2006-01-02`, as days since 1970.
     pub(super) fn date(&mut self) -> Option<i64> {
-        let year = self.digits(4)?;
+        let year = i16::try_from(self.digits(4)?).ok()?;
         self.literal('-')?;
-        let month = self.digits(2)?;
+        let month = i8::try_from(self.digits(2)?).ok()?;
         self.literal('-')?;
-        let day = self.digits(2)?;
-        let days = days_from_civil(year, month.clamp(1, 12), day);
-        (civil_from_days(days) == (year, month, day)).then_some(days)
+        let day = i8::try_from(self.digits(2)?).ok()?;
+        Some(Date::new(year, month, day).ok()?.duration_since(EPOCH).as_secs() / DAY)
     }
 
     /// `15:04:05`, as seconds of the day.
@@ -308,6 +292,18 @@ mod tests {
         ] {
             assert_eq!(Moment::parse(text).ok().map(Moment::text).as_deref(), written, "{text}");
         }
+    }
+
+    #[test]
+    fn the_calendar_has_the_first_day_and_one_after_the_last() {
+        let at = |text, offset| {
+            let Civil { year, month, day, day_of_week, day_of_year, .. } = Moment::parse(text).unwrap().civil(offset);
+            (year, month, day, day_of_week, day_of_year)
+        };
+        assert_eq!(at("0001-01-01T00:00:00Z", 0), (1, 1, 1, 1, 0));
+        assert_eq!(at("0001-01-01T00:00:00Z", -1), (0, 12, 31, 0, 365));
+        assert_eq!(at("2024-12-31T00:00:00Z", 0), (2024, 12, 31, 2, 365));
+        assert_eq!(at("9999-12-31T23:59:59Z", 1), (10_000, 1, 1, 6, 0));
     }
 
     #[test]

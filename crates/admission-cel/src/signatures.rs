@@ -3,9 +3,11 @@
 
 use super::budget::Meter;
 use super::dialect::Dialect;
+use super::error::Failure;
+use super::formats::Format;
 use super::patterns::{Pattern, Patterns};
 use super::types::{Opaque, Type};
-use super::value::{Outcome, Val};
+use super::value::{Outcome, Text, Val};
 
 /// The context of a function call.
 pub(super) struct Work<'w> {
@@ -20,6 +22,15 @@ pub(super) struct Work<'w> {
     pub(super) gives: &'w Type,
 }
 
+impl Work<'_> {
+    /// The only value, a string, which costs as much as a text of `times` its length.
+    pub(super) fn text<'v, 'a>(&mut self, values: &'v [Val<'a>], times: usize) -> Result<&'v Text<'a>, Failure> {
+        let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+        self.meter.charge_text(text.len() * times)?;
+        Ok(text)
+    }
+}
+
 /// An implementation over values, with the target of a member call first. Number and types of the values match the
 /// signature.
 pub(super) type Run = for<'a> fn(&mut Work<'_>, &[Val<'a>]) -> Outcome<'a>;
@@ -31,6 +42,8 @@ pub(super) enum Means {
     Strict(Run),
     /// The same, and the function itself checks the types of items within its arguments.
     Unguarded(Run),
+    /// The result is a named format.
+    Format(&'static Format),
     /// The evaluator implements it, for example because not all arguments are evaluated.
     Native(Native),
 }

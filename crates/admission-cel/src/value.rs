@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The deepest nesting of lists, maps and optionals that an expression builds. JSON below adds at most 128 levels. This
@@ -58,6 +59,16 @@ impl std::ops::Deref for Text<'_> {
         match self {
             Self::Borrowed(text) => text,
             Self::Built(text) => text,
+        }
+    }
+}
+
+impl<'a> Text<'a> {
+    /// A part of the string. It is borrowed if the string is.
+    pub(super) fn part(&self, range: Range<usize>) -> Val<'a> {
+        match self {
+            Self::Borrowed(text) => Val::Text(Text::Borrowed(text.get(range).unwrap_or_default())),
+            Self::Built(text) => Val::text(text.get(range).unwrap_or_default()),
         }
     }
 }

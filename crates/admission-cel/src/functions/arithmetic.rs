@@ -21,23 +21,7 @@ pub(crate) fn negate<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-pub(crate) fn less<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    ordered(work, values, Ordering::is_lt)
-}
-
-pub(crate) fn less_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    ordered(work, values, Ordering::is_le)
-}
-
-pub(crate) fn greater<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    ordered(work, values, Ordering::is_gt)
-}
-
-pub(crate) fn greater_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    ordered(work, values, Ordering::is_ge)
-}
-
-fn ordered<'a>(work: &mut Work<'_>, values: &[Val<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
+pub(crate) fn ordered<'a>(work: &mut Work<'_>, values: &[Val<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
     let [left, right] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge(compare::order_cost(left, right).saturating_sub(1))?;
     compare::order(left, right).map(|order| Val::Bool(holds(order)))

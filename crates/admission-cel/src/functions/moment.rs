@@ -1,7 +1,7 @@
 //! The functions of timestamps and durations.
 
 use crate::error::{Failure, NumberKind};
-use crate::moment::{Civil, Moment, SECOND};
+use crate::moment::{Civil, Moment};
 use crate::signatures::Work;
 use crate::value::{Outcome, Val};
 use jiff::tz::TimeZone;
@@ -34,48 +34,8 @@ pub(crate) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> 
     }
 }
 
-pub(crate) fn full_year<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.year)
-}
-
-pub(crate) fn month<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.month - 1)
-}
-
-pub(crate) fn date<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day)
-}
-
-pub(crate) fn day_of_month<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day - 1)
-}
-
-pub(crate) fn day_of_week<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day_of_week)
-}
-
-pub(crate) fn day_of_year<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day_of_year)
-}
-
-pub(crate) fn hours<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.second_of_day / 3_600)
-}
-
-pub(crate) fn minutes<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.second_of_day / 60 % 60)
-}
-
-pub(crate) fn seconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.second_of_day % 60)
-}
-
-pub(crate) fn milliseconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.nanos / 1_000_000)
-}
-
 /// A part of a timestamp, in UTC or in the time zone of the second argument.
-fn part<'a>(values: &[Val<'a>], of: fn(&Civil) -> i64) -> Outcome<'a> {
+pub(crate) fn part<'a>(values: &[Val<'a>], of: fn(&Civil) -> i64) -> Outcome<'a> {
     let (moment, offset) = match values {
         [Val::Timestamp(moment)] => (moment, 0),
         [Val::Timestamp(moment), Val::Text(zone)] => (moment, zone_offset(*moment, zone)?),
@@ -103,24 +63,8 @@ fn zone_offset(moment: Moment, zone: &str) -> Result<i64, Failure> {
     Ok(i64::from(time_zone.to_offset(at).seconds()))
 }
 
-pub(crate) fn total_hours<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, 3_600 * SECOND)
-}
-
-pub(crate) fn total_minutes<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, 60 * SECOND)
-}
-
-pub(crate) fn total_seconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, SECOND)
-}
-
-pub(crate) fn total_milliseconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, 1_000_000)
-}
-
 /// A duration in whole units.
-fn total<'a>(values: &[Val<'a>], unit: i64) -> Outcome<'a> {
+pub(crate) fn total<'a>(values: &[Val<'a>], unit: i64) -> Outcome<'a> {
     match values {
         [Val::Duration(nanos)] => Ok(Val::Int(nanos / unit)),
         _ => Err(Failure::no_such_overload()),

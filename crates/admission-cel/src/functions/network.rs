@@ -16,28 +16,22 @@ fn invalid_cidr(text: &str) -> Failure {
     Failure::new(format!("network address parse error during conversion from string '{text}'"))
 }
 
-fn text<'v>(work: &mut Work<'_>, values: &'v [Val<'_>]) -> Result<&'v str, Failure> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
-    Ok(text)
-}
-
 pub(crate) fn ip<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let text = text(work, values)?;
+    let text = work.text(values, 1)?;
     parse_ip(text).map(Val::Ip).ok_or_else(|| invalid_ip(text))
 }
 
 pub(crate) fn is_ip<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    Ok(Val::Bool(parse_ip(text(work, values)?).is_some()))
+    Ok(Val::Bool(parse_ip(work.text(values, 1)?).is_some()))
 }
 
 pub(crate) fn is_canonical<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let text = text(work, values)?;
+    let text = work.text(values, 1)?;
     let ip = parse_ip(text).ok_or_else(|| invalid_ip(text))?;
-    Ok(Val::Bool(ip.to_string() == text))
+    Ok(Val::Bool(ip.to_string() == **text))
 }
 
-fn test<'a>(values: &[Val<'a>], holds: fn(IpAddr) -> bool) -> Outcome<'a> {
+pub(crate) fn test<'a>(values: &[Val<'a>], holds: fn(IpAddr) -> bool) -> Outcome<'a> {
     match values {
         [Val::Ip(ip)] => Ok(Val::Bool(holds(*ip))),
         _ => Err(Failure::no_such_overload()),
@@ -51,14 +45,6 @@ pub(crate) fn family<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-pub(crate) fn is_unspecified<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    test(values, |ip| ip.is_unspecified())
-}
-
-pub(crate) fn is_loopback<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    test(values, |ip| ip.is_loopback())
-}
-
 pub(crate) fn is_link_local_multicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     test(values, |ip| match ip {
         IpAddr::V4(ip) => ip.octets().starts_with(&[224, 0, 0]),
@@ -66,11 +52,7 @@ pub(crate) fn is_link_local_multicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) 
     })
 }
 
-pub(crate) fn is_link_local_unicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    test(values, is_link_local)
-}
-
-const fn is_link_local(ip: IpAddr) -> bool {
+pub(crate) const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
@@ -86,19 +68,19 @@ pub(crate) fn is_global_unicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Out
 }
 
 pub(crate) fn cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let text = text(work, values)?;
+    let text = work.text(values, 1)?;
     Cidr::parse(text).map(|cidr| Val::Cidr(Rc::new(cidr))).ok_or_else(|| invalid_cidr(text))
 }
 
 pub(crate) fn is_cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    Ok(Val::Bool(Cidr::parse(text(work, values)?).is_some()))
+    Ok(Val::Bool(Cidr::parse(work.text(values, 1)?).is_some()))
 }
 
 pub(crate) fn contains_ip<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (cidr, ip) = match values {
         [Val::Cidr(cidr), Val::Ip(ip)] => (cidr, *ip),
         [Val::Cidr(cidr), of @ Val::Text(_)] => {
-            let text = text(work, std::slice::from_ref(of))?;
+            let text = work.text(std::slice::from_ref(of), 1)?;
             (cidr, parse_ip(text).ok_or_else(|| invalid_ip(text))?)
         }
         _ => return Err(Failure::no_such_overload()),
@@ -110,7 +92,7 @@ pub(crate) fn contains_cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outc
     let (outer, inner) = match values {
         [Val::Cidr(outer), Val::Cidr(inner)] => (outer, **inner),
         [Val::Cidr(outer), of @ Val::Text(_)] => {
-            let text = text(work, std::slice::from_ref(of))?;
+            let text = work.text(std::slice::from_ref(of), 1)?;
             (outer, Cidr::parse(text).ok_or_else(|| invalid_cidr(text))?)
         }
         _ => return Err(Failure::no_such_overload()),

@@ -17,8 +17,7 @@ pub(crate) fn is_quantity<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcom
 }
 
 fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Quantity>, Failure> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
+    let text = work.text(values, 1)?;
     Ok(Quantity::parse(text))
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn matches<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
 
 pub(crate) fn find<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     with_pattern(work, values, |_, pattern, text| {
-        Ok(pattern.regex.find(text).map_or(Val::Text(Text::Borrowed("")), |found| part(text, found.range())))
+        Ok(pattern.regex.find(text).map_or(Val::Text(Text::Borrowed("")), |found| text.part(found.range())))
     })
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn find_all<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'
         for found in pattern.regex.find_iter(text).take(limit) {
             meter.charge_items(1)?;
             meter.work(4)?;
-            parts.push(part(text, found.range()));
+            parts.push(text.part(found.range()));
         }
         Val::list(parts)
     })
@@ -45,11 +45,4 @@ fn with_pattern<'a>(
     let pattern = work.patterns.get(work.meter, pattern)?;
     pattern.charge(work.meter, text)?;
     run(work.meter, &pattern, text)
-}
-
-fn part<'a>(text: &Text<'a>, range: std::ops::Range<usize>) -> Val<'a> {
-    match text {
-        Text::Borrowed(text) => Val::Text(Text::Borrowed(text.get(range).unwrap_or_default())),
-        Text::Built(text) => Val::text(text.get(range).unwrap_or_default()),
-    }
 }

@@ -25,19 +25,9 @@ fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Semver>, Failu
     Ok(if normalize { Semver::parse_normalized(text) } else { Semver::parse(text) })
 }
 
-pub(crate) fn major<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |[major, _, _]| major)
-}
-
-pub(crate) fn minor<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |[_, minor, _]| minor)
-}
-
-pub(crate) fn patch<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |[_, _, patch]| patch)
-}
-
-fn part<'a>(values: &[Val<'a>], of: fn([u64; 3]) -> u64) -> Outcome<'a> {
+/// The number at an index: major, minor and patch.
+pub(crate) fn number<'a>(values: &[Val<'a>], index: usize) -> Outcome<'a> {
     let [Val::Semver(semver)] = values else { return Err(Failure::no_such_overload()) };
-    i64::try_from(of(semver.numbers)).map(Val::Int).map_err(|_| Failure::new("integer overflow"))
+    let number = semver.numbers.get(index).and_then(|number| i64::try_from(*number).ok());
+    number.map(Val::Int).ok_or_else(|| Failure::new("integer overflow"))
 }

@@ -3,7 +3,7 @@
 use crate::dialect::{LAST_INDEX_IN_NOTHING, OFFSETS_BEYOND_THE_END, OFFSETS_OF_NOTHING};
 use crate::error::Failure;
 use crate::signatures::Work;
-use crate::value::{Outcome, Text, Val};
+use crate::value::{Outcome, Val};
 
 pub(crate) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
@@ -46,15 +46,7 @@ pub(crate) fn substring<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<
     }
     let start = byte_of(text, start)?;
     let end = end.map_or(Ok(text.len()), |end| byte_of(text, end))?;
-    Ok(part(text, start, end))
-}
-
-/// A part of a string. It is borrowed if the string is.
-fn part<'a>(text: &Text<'a>, start: usize, end: usize) -> Val<'a> {
-    match text {
-        Text::Borrowed(text) => Val::Text(Text::Borrowed(text.get(start..end).unwrap_or_default())),
-        Text::Built(text) => Val::text(text.get(start..end).unwrap_or_default()),
-    }
+    Ok(text.part(start..end))
 }
 
 /// The byte offset of a character index. The end is also valid.
@@ -135,22 +127,19 @@ fn search<'v>(work: &mut Work<'_>, values: &'v [Val<'_>]) -> Result<Search<'v>, 
 }
 
 pub(crate) fn lower_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
+    let text = work.text(values, 1)?;
     Ok(Val::text(text.to_ascii_lowercase()))
 }
 
 pub(crate) fn upper_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
+    let text = work.text(values, 1)?;
     Ok(Val::text(text.to_ascii_uppercase()))
 }
 
 pub(crate) fn trim<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
+    let text = work.text(values, 1)?;
     let start = text.len() - text.trim_start().len();
-    Ok(part(text, start, start + text.trim().len()))
+    Ok(text.part(start..start + text.trim().len()))
 }
 
 pub(crate) fn replace<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
@@ -183,12 +172,12 @@ pub(crate) fn split<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> 
     while parts.len().saturating_add(1) < limit {
         let Some((end, next)) = next_separator(text, start, separator) else { break };
         work.meter.charge_items(1)?;
-        parts.push(part(text, start, end));
+        parts.push(text.part(start..end));
         start = next;
     }
     // Without a separator, nothing remains after the last character.
     if limit > 0 && (start < text.len() || !separator.is_empty()) {
-        parts.push(part(text, start, text.len()));
+        parts.push(text.part(start..text.len()));
     }
     Val::list(parts)
 }
@@ -223,8 +212,7 @@ pub(crate) fn join<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
 }
 
 pub(crate) fn quote<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len() * 2)?;
+    let text = work.text(values, 2)?;
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for character in text.chars() {

@@ -8,40 +8,22 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub(crate) fn url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len() * 2)?;
+    let text = work.text(values, 2)?;
     let url =
         Url::parse(text, work.dialect).ok_or_else(|| Failure::new("URL parse error during conversion from string"))?;
     Ok(Val::Url(Rc::new(url)))
 }
 
 pub(crate) fn is_url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
+    let text = work.text(values, 1)?;
     Ok(Val::Bool(Url::is_request_uri(text, work.dialect)))
 }
 
-fn part<'a>(values: &[Val<'a>], of: impl Fn(&Url) -> String) -> Outcome<'a> {
+pub(crate) fn part<'a>(values: &[Val<'a>], of: impl Fn(&Url) -> String) -> Outcome<'a> {
     match values {
         [Val::Url(url)] => Ok(Val::text(of(url))),
         _ => Err(Failure::no_such_overload()),
     }
-}
-
-pub(crate) fn scheme<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.scheme.clone())
-}
-
-pub(crate) fn host<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.host.clone())
-}
-
-pub(crate) fn hostname<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.host_and_port().0.to_owned())
-}
-
-pub(crate) fn port<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.host_and_port().1.to_owned())
 }
 
 pub(crate) fn escaped_path<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
