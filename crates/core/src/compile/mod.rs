@@ -6,3 +6,19 @@
 pub mod admission_policy;
 pub mod completion;
 pub mod webhook;
+
+use crate::policy::Policy;
+use crate::workload::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The versions of `kind` through which `policies` match, by group; none if every version counts.
+fn versions<'a>(kind: &'a Kind, policies: &[&'a Policy]) -> Option<BTreeMap<&'a str, BTreeSet<&'a str>>> {
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for target in policies.iter().flat_map(|policy| policy.targets_of(kind)) {
+        if target.version == "*" {
+            return None;
+        }
+        versions.entry(&target.group).or_default().insert(&target.version);
+    }
+    Some(versions)
+}

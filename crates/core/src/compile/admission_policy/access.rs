@@ -4,9 +4,10 @@
 //! resource may have any value in any place, and no expression may fail on it.
 
 use super::cel::{optional, quoted};
-use super::variables::Variables;
+use super::environment::{Environment, OBJECT, Variables};
 use crate::inject::tables::{Entries, List};
 use crate::workload::Kind;
+use json_patch::jsonptr::Token;
 
 /// Whether the parts of a workload have known types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(super) enum Shape {
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) shape: Shape,
-    /// The variable with the workload: `object`, or [`OLD`](super::loss::OLD).
+    /// The variable with the workload: [`OBJECT`] or [`OLD`](super::environment::OLD).
     pub(super) root: &'static str,
     /// The pod as a JSON pointer.
     pub(super) pointer: String,
@@ -53,12 +54,12 @@ pub(super) struct Fresh {
 
 impl Access {
     /// The expressions for workloads of `kind`.
-    pub(super) fn of(kind: &Kind, variables: &mut Variables) -> Self {
-        Self::at("object", kind, variables)
+    pub(super) fn of(kind: &Kind, environment: &mut dyn Environment) -> Self {
+        Self::at(OBJECT, kind, environment)
     }
 
     /// The same for the workload in the variable `root`.
-    pub(super) fn at(root: &'static str, kind: &Kind, variables: &mut Variables) -> Self {
+    pub(super) fn at(root: &'static str, kind: &Kind, environment: &mut dyn Environment) -> Self {
         let path = kind.pod_path.as_deref().unwrap_or_default();
         let shape = if kind.is_in_table() { Shape::Typed } else { Shape::Free };
         let mut pod = root.to_owned();
@@ -69,7 +70,7 @@ impl Access {
                 Shape::Typed => format!("{pod}.{step}"),
                 Shape::Free => {
                     let inner = optional(&pod, step);
-                    variables.define("at", &format!("type({pod}) == map ? {inner}.orValue(null) : null"))
+                    environment.define("at", &format!("type({pod}) == map ? {inner}.orValue(null) : null"))
                 }
             };
         }
@@ -77,13 +78,13 @@ impl Access {
             Shape::Typed => format!("{pod}.spec"),
             Shape::Free => {
                 let map = format!("type({pod}) == map && type({pod}.?spec.orValue(null)) == map");
-                variables.define("spec", &format!("{map} ? {pod}.spec : dyn({{}})"))
+                environment.define("spec", &format!("{map} ? {pod}.spec : dyn({{}})"))
             }
         };
         Self {
             shape,
             root,
-            pointer: path.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect(),
+            pointer: path.iter().map(|step| format!("/{}", Token::new(step).encoded())).collect(),
             pod,
             spec,
             owner,
@@ -217,7 +218,7 @@ impl Access {
     }
 
     /// The map `field` of the pod's metadata; empty if missing.
-    pub(super) fn entries(&self, field: &str, variables: &mut Variables) -> String {
+    pub(super) fn entries(&self, field: &str, environment: &mut dyn Environment) -> String {
         let (pod, root) = (&self.pod, self.root);
         let map = match self.shape {
             Shape::Typed if self.is_pod => format!("{root}.metadata.?{field}.orValue({{}})"),
@@ -229,7 +230,7 @@ impl Access {
                 format!("{is_map} ? {pod}.metadata.{field} : dyn({{}})")
             }
         };
-        variables.define(&format!("pod_{field}"), &map)
+        environment.define(&format!("pod_{field}"), &map)
     }
 
     /// The condition that the pod has no metadata; none if it always has metadata.

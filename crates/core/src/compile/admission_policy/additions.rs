@@ -4,17 +4,19 @@
 //! cannot see its own earlier additions. Missing lists and maps are created empty first. Items before the user's are
 //! inserted at the beginning one by one, from last to first.
 
-use super::Inexpressible;
 use super::access::{Access, Fresh, Shape};
-use super::cel::{all, any, list_of, literal, not, quoted};
+use super::cel::{all, any, list_of, not, quoted};
 use super::delivery::Delivery;
-use super::loss;
-use super::own::{self, Own, OwnList};
-use super::presence;
-use super::variables::Variables;
+use super::environment::{Environment as _, Variables};
+use super::keys::{has_key, step_of_name};
+use super::leaf::{Leaf, content};
+use super::own::{Own, OwnList};
+use super::{Cel, Inexpressible};
+use super::{loss, presence};
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::inject::marker;
-use crate::inject::tables::{CONTAINERS, DEFAULT_CONTAINER, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
+use crate::inject::tables::{CONTAINERS, DEFAULT_CONTAINER, Entries, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
+use json_patch::jsonptr::Token;
 use serde_json::Value;
 
 /// Operations or list items, each with its condition.
@@ -40,7 +42,7 @@ impl Additions<'_> {
     ///
     /// # Errors
     /// If a part of a template cannot be expressed in CEL.
-    pub(super) fn operations(&self, variables: &mut Variables) -> Result<String, Inexpressible> {
+    pub(super) fn operations(&self, variables: &mut Variables) -> Cel {
         // Additions within the user's containers come first, because containers before them change their index.
         let mut dynamic = self.inner_parents();
         for at in (0..self.templates.len()).rev() {
@@ -54,10 +56,10 @@ impl Additions<'_> {
             self.list_items(list, variables, &mut fixed)?;
         }
         if self.access.fresh.is_none() {
-            self.metadata(variables, &mut fixed);
+            self.metadata(variables, &mut fixed)?;
         }
         for at in 0..self.templates.len() {
-            let marker = self.marker(at, variables);
+            let marker = self.marker(at, variables).text()?;
             let (marker, is_new) = match self.access.fresh {
                 // A fresh workload gets something, so the marker lists it.
                 Some(_) => (variables.short("marker", marker), "true".to_owned()),
@@ -136,7 +138,7 @@ impl Additions<'_> {
 
     // The pod's metadata
 
-    fn metadata(&self, variables: &mut Variables, operations: &mut Conditional) {
+    fn metadata(&self, variables: &mut Variables, operations: &mut Conditional) -> Result<(), Inexpressible> {
         let everyone: Vec<String> = self.templates.iter().map(|template| template.fits.clone()).collect();
         if let Some(lacks) = self.access.lacks_metadata() {
             operations.push((all(&[lacks, any(&everyone)]), add(&self.path("/metadata"), "{}")));
@@ -155,21 +157,26 @@ impl Additions<'_> {
             operations.push((missing, add(&self.path(&format!("/metadata/{}", map.field)), "{}")));
             for (at, template) in self.templates.iter().enumerate() {
                 for (key, value) in map.of(&template.delivery.template.spec) {
-                    let condition = all(&[template.fits.clone(), self.is_new_entry(at, map.field, key, variables)]);
-                    let path = self.path(&format!("/metadata/{}/{}", map.field, escaped(key)));
-                    operations.push((condition, add(&path, &quoted(value))));
+                    let condition = all(&[template.fits.clone(), self.is_new_entry(at, map, key, variables)]);
+                    let value = Leaf::of(&value.as_str().into(), variables);
+                    operations.push((condition, self.add_entry(map.field, key, &value)?));
                 }
             }
             if map.field == "annotations" {
                 for (at, template) in self.templates.iter().enumerate() {
                     let Some(is_named) = self.names_default(at, variables) else { continue };
                     let condition = all(&[template.fits.clone(), is_named]);
-                    let path = self.path(&format!("/metadata/annotations/{}", escaped(DEFAULT_CONTAINER)));
-                    let first = format!("{}[0]", self.access.names(CONTAINERS, variables));
-                    operations.push((condition, add(&path, &first)));
+                    let first = Leaf::Expression(format!("{}[0]", self.access.names(CONTAINERS, variables)));
+                    operations.push((condition, self.add_entry(map.field, DEFAULT_CONTAINER, &first)?));
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The operation that adds the entry `key` to a map of the pod's metadata.
+    fn add_entry(&self, field: &str, key: &str, value: &Leaf) -> Cel {
+        Ok(add(&self.path(&format!("/metadata/{field}/{}", step(key))), &value.text()?))
     }
 
     /// The condition that the template at `at` is the first one with a container before the user's. Then the annotation
@@ -213,12 +220,9 @@ impl Additions<'_> {
     }
 
     /// The condition that the entry `key` of the template at `at` is added, if the template is injected.
-    fn is_new_entry(&self, at: usize, field: &str, key: &str, variables: &mut Variables) -> String {
-        let mut terms = vec![format!("!({} in {})", quoted(key), self.access.entries(field, variables))];
-        let map = MAPS.iter().find(|map| map.field == field);
-        let has_it = |other: &Fitting<'_>| {
-            map.is_some_and(|map| map.of(&other.delivery.template.spec).any(|(own, _)| own == key))
-        };
+    fn is_new_entry(&self, at: usize, map: &Entries, key: &str, variables: &mut Variables) -> String {
+        let mut terms = vec![format!("!({} in {})", quoted(key), self.access.entries(map.field, variables))];
+        let has_it = |other: &Fitting<'_>| map.of(&other.delivery.template.spec).any(|(own, _)| own == key);
         terms.extend(self.earlier(at, has_it).into_iter().map(not));
         all(&terms)
     }
@@ -284,7 +288,7 @@ impl Additions<'_> {
         }
         for list in template.own.iter().flat_map(|own| &own.lists) {
             let values: Vec<Value> = items.iter().map(|(_, item)| Value::Object((*item).clone())).collect();
-            let values = variables.define("inner", &literal(&Value::Array(values))?);
+            let values = variables.define("inner", &content(&Value::Array(values), variables)?);
             let ends = items.iter().map(|(inner, _)| format!("/{}/{end}", inner.field)).collect::<Vec<_>>();
             let ends = super::cel::list(ends.iter().map(String::as_str));
             let path = format!("{} + string(i) + {ends}[n]", self.path(&format!("/spec/{}/", list.field)));
@@ -319,7 +323,7 @@ impl Additions<'_> {
     /// The condition that `item` of the template at `at` is added to the container at `i` of `list`, if the template is
     /// injected.
     fn is_added_in(&self, at: usize, list: &OwnList, inner: &Inner, item: &RawObject) -> String {
-        let is_it = own::has_key(inner, item, "e", self.access);
+        let is_it = has_key(inner, item, "e", self.access);
         let items = self.access.list_in(&list.item("i"), inner.field);
         let mut terms = vec![format!("!{items}.exists(e, {is_it})")];
         let key = (inner.key)(item);
@@ -342,7 +346,7 @@ impl Additions<'_> {
             Some(Fresh { has_annotations: false }) => {
                 add(&self.path("/metadata/annotations"), &format!("{{{}: {marker}}}", quoted(key)))
             }
-            _ => add(&self.path(&format!("/metadata/annotations/{}", escaped(key))), marker),
+            _ => add(&self.path(&format!("/metadata/annotations/{}", step(key))), marker),
         }
     }
 
@@ -351,7 +355,7 @@ impl Additions<'_> {
     fn replaces_marker(&self, at: usize, marker: &str, variables: &mut Variables) -> String {
         let Delivery { policy, template, .. } = &self.templates[at].delivery;
         let annotations = self.access.entries("annotations", variables);
-        let (key, nothing) = (quoted(&template.marker_key), Record::default().text(&template.hash, None));
+        let (key, nothing) = (quoted(&template.marker_key), quoted(&(listing(&template.hash, "") + marker::END)));
         let value = format!("{annotations}[{key}]");
         let is_text =
             if self.access.shape == Shape::Free { format!(" && type({value}) == string") } else { String::new() };
@@ -359,8 +363,8 @@ impl Additions<'_> {
         format!("!({marker} == {nothing} && {key} in {annotations}{is_text} && {is_current})")
     }
 
-    /// The marker of the template at `at`, as text.
-    fn marker(&self, at: usize, variables: &mut Variables) -> String {
+    /// The marker of the template at `at`.
+    fn marker(&self, at: usize, variables: &mut Variables) -> Leaf {
         let mut record = Record::default();
         self.record_metadata(&mut record);
         self.record_inner(at, variables, &mut record);
@@ -368,10 +372,10 @@ impl Additions<'_> {
             self.record_list(at, list, variables, &mut record);
         }
         for map in &MAPS {
-            self.record_entries(at, map.field, variables, &mut record);
+            self.record_entries(at, map, variables, &mut record);
         }
         if let Some(is_named) = self.names_default(at, variables) {
-            let pointer = self.pointer(&format!("/metadata/annotations/{}", escaped(DEFAULT_CONTAINER)));
+            let pointer = self.pointer(&format!("/metadata/annotations/{}", step(DEFAULT_CONTAINER)));
             record.added(is_named, pointer);
         }
         let delivery = &self.templates[at].delivery;
@@ -380,9 +384,9 @@ impl Additions<'_> {
         record.text(&delivery.template.hash, kept)
     }
 
-    /// A pointer in a marker, as a literal.
+    /// A pointer in a marker.
     fn pointer(&self, below: &str) -> String {
-        quoted(&Value::from(format!("{}{below}", self.access.pointer)).to_string())
+        Value::from(format!("{}{below}", self.access.pointer)).to_string()
     }
 
     /// The condition that a missing value is null; none if it is never recorded.
@@ -425,24 +429,23 @@ impl Additions<'_> {
             self.is_null(&self.access.spec, list.field),
         );
         for (item, is_added) in items.iter().zip(added) {
-            let below = format!("/spec/{}/{}", list.field, escaped(list.key_of(item)));
+            let below = format!("/spec/{}/{}", list.field, step(list.key_of(item)));
             record.added(is_added, self.pointer(&below));
         }
     }
 
-    fn record_entries(&self, at: usize, field: &'static str, variables: &mut Variables, record: &mut Record) {
-        let Some(map) = MAPS.iter().find(|map| map.field == field) else { return };
+    fn record_entries(&self, at: usize, map: &Entries, variables: &mut Variables, record: &mut Record) {
         let keys: Vec<&String> = map.of(&self.templates[at].delivery.template.spec).map(|(key, _)| key).collect();
-        let added: Vec<String> = keys.iter().map(|key| self.is_new_entry(at, field, key, variables)).collect();
+        let added: Vec<String> = keys.iter().map(|key| self.is_new_entry(at, map, key, variables)).collect();
         if keys.is_empty() {
             return;
         }
         // The annotations are recorded already, because the marker itself is one.
-        if field != "annotations" {
-            self.record_map(field, &added, record);
+        if map.field != "annotations" {
+            self.record_map(map.field, &added, record);
         }
         for (key, is_added) in keys.into_iter().zip(added) {
-            record.added(is_added, self.pointer(&format!("/metadata/{field}/{}", escaped(key))));
+            record.added(is_added, self.pointer(&format!("/metadata/{}/{}", map.field, step(key))));
         }
     }
 
@@ -485,14 +488,12 @@ impl Additions<'_> {
     fn records_of_each(&self, at: usize, list: &OwnList, variables: &mut Variables) -> (String, Option<String>) {
         let added = format!("{}[k]", self.added_to_each(at, list, variables));
         let container = list.item("i");
-        let name = own::escaped(&self.access.text_in(&container, "name"), self.access);
+        let name = step_of_name(&self.access.text_in(&container, "name"), self.access);
         let beginning = quoted(&format!("\"{}/spec/{}/", self.access.pointer, list.field));
         let end = |below: &str| Value::from(below).to_string().trim_start_matches('"').to_owned();
         let items: Vec<(&'static Inner, &RawObject)> = self.templates[at].inner_items().collect();
-        let ends: Vec<String> = items
-            .iter()
-            .map(|(inner, item)| end(&format!("/{}/{}", inner.field, escaped(&(inner.key)(item)))))
-            .collect();
+        let ends: Vec<String> =
+            items.iter().map(|(inner, item)| end(&format!("/{}/{}", inner.field, step(&(inner.key)(item))))).collect();
         let ends = super::cel::list(ends.iter().map(String::as_str));
         let (mut parts, mut nulls) = (Vec::new(), Conditional::new());
         for inner in &INNER {
@@ -544,12 +545,12 @@ fn sets_default(template: &Fitting<'_>) -> bool {
 /// A marker under construction.
 #[derive(Default)]
 struct Record {
-    added: Vec<Part>,
-    nulls: Vec<Part>,
+    added: Vec<Recorded>,
+    nulls: Vec<Recorded>,
 }
 
-enum Part {
-    /// One text, with its condition.
+enum Recorded {
+    /// One pointer, with its condition.
     One(String, String),
     /// A list of texts.
     Many(String),
@@ -557,22 +558,22 @@ enum Part {
 
 impl Record {
     fn added(&mut self, condition: String, pointer: String) {
-        self.added.push(Part::One(condition, pointer));
+        self.added.push(Recorded::One(condition, pointer));
     }
 
     /// Records a created list or map, and whether it was null before.
     fn created(&mut self, condition: String, pointer: String, is_null: Option<String>) {
         if let Some(is_null) = is_null {
-            self.nulls.push(Part::One(all(&[condition.clone(), is_null]), pointer.clone()));
+            self.nulls.push(Recorded::One(all(&[condition.clone(), is_null]), pointer.clone()));
         }
         self.added(condition, pointer);
     }
 
-    /// The additions without the quotes around them, if they are the same for all workloads.
+    /// The additions, if they are the same for all workloads.
     fn known(&self) -> Option<String> {
         let added = self.added.iter().filter_map(|part| match part {
-            Part::One(condition, _) if condition == "false" => None,
-            Part::One(condition, text) if condition == "true" => Some(Some(bare(text))),
+            Recorded::One(condition, _) if condition == "false" => None,
+            Recorded::One(condition, pointer) if condition == "true" => Some(Some(pointer.as_str())),
             _ => Some(None),
         });
         let added: Vec<&str> = added.collect::<Option<_>>()?;
@@ -580,15 +581,14 @@ impl Record {
     }
 
     fn dynamic(&mut self, added: String, nulls: Option<String>) {
-        self.added.push(Part::Many(added));
-        self.nulls.extend(nulls.map(Part::Many));
+        self.added.push(Recorded::Many(added));
+        self.nulls.extend(nulls.map(Recorded::Many));
     }
 
     /// The marker with that hash. What the marker `kept` lists comes first, if there is one.
-    fn text(self, hash: &str, kept: Option<&str>) -> String {
-        let beginning = quoted(&format!("{}{hash}{}", marker::BEGINNING, marker::ADDED));
+    fn text(self, hash: &str, kept: Option<&str>) -> Leaf {
         if let Some(added) = self.known().filter(|_| kept.is_none()) {
-            return format!("\"{}{}{}\"", bare(&beginning), added, bare(&quoted("]}")));
+            return Leaf::Literal(Value::from(listing(hash, &added) + marker::END));
         }
         let is_ever_null = kept.is_some() || !self.nulls.is_empty();
         let [mut added, mut nulls] = [self.added, self.nulls].map(texts);
@@ -599,28 +599,28 @@ impl Record {
             added = with(loss::added(kept, "s"), added);
             nulls = with(loss::nulls(kept, "s"), nulls);
         }
-        let mut text = format!("{beginning} + {added}.join(\",\")");
+        let mut text = format!("{} + {added}.join(\",\")", quoted(&listing(hash, "")));
         if is_ever_null {
             let beginning = quoted(marker::NULLS);
             text.push_str(&format!(" + [{nulls}].map(n, size(n) == 0 ? \"\" : {beginning} + n.join(\",\"))[0]"));
         }
-        format!("{text} + {}", quoted("]}"))
+        Leaf::Expression(format!("{text} + {}", quoted(marker::END)))
     }
 }
 
-/// A literal without its quotes.
-fn bare(literal: &str) -> &str {
-    literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(literal)
+/// A marker that lists `added`, without its end.
+fn listing(hash: &str, added: &str) -> String {
+    format!("{}{hash}{}{added}", marker::BEGINNING, marker::ADDED)
 }
 
 /// A list of texts.
-fn texts(parts: Vec<Part>) -> String {
+fn texts(listed: Vec<Recorded>) -> String {
     let mut lists = Vec::new();
     let mut run = Conditional::new();
-    for part in parts {
-        match part {
-            Part::One(condition, text) => run.push((condition, text)),
-            Part::Many(list) => {
+    for listed in listed {
+        match listed {
+            Recorded::One(condition, pointer) => run.push((condition, quoted(&pointer))),
+            Recorded::Many(list) => {
                 if !run.is_empty() {
                     lists.push(list_of(&std::mem::take(&mut run)));
                 }
@@ -640,11 +640,11 @@ fn add(path: &str, value: &str) -> String {
     format!("JSONPatch{{op: \"add\", path: {path}, value: {value}}}")
 }
 
-fn value_of(item: &RawObject, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
-    Ok(variables.short(&format!("value_{stem}"), literal(&Value::Object(item.clone()))?))
+fn value_of(item: &RawObject, stem: &str, variables: &mut Variables) -> Cel {
+    Ok(variables.short(&format!("value_{stem}"), content(&Value::Object(item.clone()), variables)?))
 }
 
-/// `text` as a part of a JSON pointer.
-fn escaped(text: &str) -> String {
-    text.replace('~', "~0").replace('/', "~1")
+/// `text` as a step of a JSON pointer.
+fn step(text: &str) -> String {
+    Token::new(text).encoded().to_owned()
 }

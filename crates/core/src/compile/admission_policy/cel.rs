@@ -1,13 +1,8 @@
 //! The construction of CEL text. All results compile on the server, for any input strings.
 
-use super::Inexpressible;
-use serde_json::{Number, Value};
+use crate::api::v1alpha1::{Operator, Requirement};
+use std::collections::BTreeMap;
 
-/// The deepest JSON in an expression. Each level takes two of the 250 levels of the server's parser. No pod comes near
-/// this limit.
-const MAX_DEPTH: usize = 40;
-/// From this value on, a patch turns a number into a string, because CEL converts large integers to JSON strings.
-const MAX_INTEGER: u64 = 1 << 53;
 /// Words that need brackets for field selection (by the grammar of CEL).
 const RESERVED: [&str; 21] = [
     "as",
@@ -53,49 +48,6 @@ pub(super) fn quoted(text: &str) -> String {
 pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(quoted).collect();
     format!("[{}]", texts.join(", "))
-}
-
-/// JSON as a literal. Values within it are `dyn`, unless all of them are texts, because a literal must have values of
-/// one type.
-///
-/// # Errors
-/// If it has a number that CEL would change, or if it is nested too deep.
-pub(super) fn literal(value: &Value) -> Result<String, Inexpressible> {
-    literal_at(value, 0)
-}
-
-fn literal_at(value: &Value, depth: usize) -> Result<String, Inexpressible> {
-    if depth > MAX_DEPTH {
-        return Err(Inexpressible::new("its template lies deeper than CEL can be written"));
-    }
-    let are_texts = match value {
-        Value::Array(items) => items.iter().all(Value::is_string),
-        Value::Object(fields) => fields.values().all(Value::is_string),
-        _ => false,
-    };
-    let inner = |value| match literal_at(value, depth + 1)? {
-        text if are_texts => Ok(text),
-        other => Ok(format!("dyn({other})")),
-    };
-    Ok(match value {
-        Value::Null | Value::Bool(_) => value.to_string(),
-        Value::Number(number) => self::number(number)?,
-        Value::String(text) => quoted(text),
-        Value::Array(items) => format!("[{}]", items.iter().map(inner).collect::<Result<Vec<_>, _>>()?.join(", ")),
-        Value::Object(fields) => {
-            let entries = fields.iter().map(|(key, value)| Ok(format!("{}: {}", quoted(key), inner(value)?)));
-            format!("{{{}}}", entries.collect::<Result<Vec<_>, _>>()?.join(", "))
-        }
-    })
-}
-
-fn number(number: &Number) -> Result<String, Inexpressible> {
-    let is_small = |magnitude: u64| magnitude < MAX_INTEGER;
-    match (number.as_i64(), number.as_f64()) {
-        (Some(integer), _) if is_small(integer.unsigned_abs()) => Ok(integer.to_string()),
-        (None, Some(double)) if double.fract() != 0.0 => Ok(format!("{double:?}")),
-        _ => Err(Inexpressible::new(format!("CEL would write the number `{number}` of its template in another way"))),
-    }
 }
 
 /// The field of a map `of`, as an optional value.
@@ -171,6 +123,24 @@ fn pattern(glob: &str) -> String {
     format!("^(?s:{})$", glob.chars().map(part).collect::<String>())
 }
 
+/// The conditions for all requirements of a selector on the entries of `map`.
+pub(super) fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Requirement]) -> Vec<String> {
+    let equals = |key: &str, value: &str| format!("{map}[?{}] == optional.of({})", quoted(key), quoted(value));
+    let mut terms: Vec<String> = wanted.iter().map(|(key, value)| equals(key, value)).collect();
+    terms.extend(requirements.iter().map(|Requirement { key, operator, values }| {
+        let values = list(values.iter().flatten().map(String::as_str));
+        let is_there = format!("{} in {map}", quoted(key));
+        let is_listed = format!("({is_there} && {map}[{}] in {values})", quoted(key));
+        match operator {
+            Operator::Exists => is_there,
+            Operator::DoesNotExist => not(&is_there),
+            Operator::In => is_listed,
+            Operator::NotIn => not(&is_listed),
+        }
+    }));
+    terms
+}
+
 /// A list literal whose items have conditions. The condition `true` always includes an item, and `false` never.
 pub(super) fn list_of(items: &[(String, String)]) -> String {
     let item = |(condition, item): &(String, String)| match condition.as_str() {
@@ -185,7 +155,7 @@ pub(super) fn list_of(items: &[(String, String)]) -> String {
 mod tests {
     use super::*;
     use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
-    use serde_json::json;
+    use serde_json::{Value, json};
     use wildmatch::WildMatch;
 
     /// Evaluates `source` in our own CEL, which agrees with the server's.
@@ -203,33 +173,6 @@ mod tests {
         assert!(holds(&format!("object == {}", quoted(&text)), &json!(text)));
         for c in text.chars() {
             assert!(holds(&format!("object == {}", quoted(&c.to_string())), &json!(c.to_string())), "{c:?}");
-        }
-    }
-
-    #[test]
-    fn json_survives_as_a_literal() {
-        let value = json!({
-            "a.b/c": [1, -5, 0.5, 1e-7, true, null, "x", [], {}, [{"in": {"": "\""}}]],
-            "type": {"namespace": 9_007_199_254_740_991_i64},
-        });
-        assert!(holds(&format!("object == {}", literal(&value).unwrap()), &value));
-    }
-
-    #[test]
-    fn what_would_come_out_as_something_else_is_no_literal() {
-        let mut deep = json!(1);
-        for _ in 0..50 {
-            deep = json!([deep]);
-        }
-        for value in [
-            json!(9_007_199_254_740_992_u64),
-            json!(-9_007_199_254_740_992_i64),
-            json!(u64::MAX),
-            json!(1.0),
-            json!(1e300),
-            deep,
-        ] {
-            assert!(literal(&json!({"a": [value]})).is_err(), "{value}");
         }
     }
 

@@ -1,21 +1,21 @@
 //! Row 8 as CEL: the conflicts of a template with a workload, and of templates with each other.
 
-use super::Inexpressible;
 use super::access::Access;
 use super::cel::{all, any, list, not, quoted};
 use super::delivery::Delivery;
+use super::environment::{Environment as _, Variables};
 use super::equal::Comparison;
+use super::keys::has_key;
+use super::leaf::Leaf;
 use super::needs;
 use super::own::Own;
-use super::variables::Variables;
+use super::{Cel, Inexpressible};
 use crate::api::v1alpha1::RawObject;
 use crate::inject::conflict::{self, ANY_IP, HostPort, Phase};
 use crate::inject::pod::Network;
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, has_volume};
 use std::collections::BTreeSet;
 use std::ops::Range;
-
-type Text = Result<String, Inexpressible>;
 
 /// Whether the templates of both contradict each other in a pod on such a network.
 pub(super) fn collide(one: &Delivery<'_>, other: &Delivery<'_>, network: Network) -> bool {
@@ -53,7 +53,7 @@ pub(super) fn staying(deliveries: &[Delivery<'_>], variables: &mut Variables) ->
 ///
 /// # Errors
 /// If its template cannot be compared in CEL.
-pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, variables: &mut Variables) -> Text {
+pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, variables: &mut Variables) -> Cel {
     let mut terms: Vec<String> = access.is_well_formed(&LISTS, &MAPS).into_iter().collect();
     terms.extend(own.map(|own| own.can_be_told_apart.clone()));
     for list in &LISTS {
@@ -64,11 +64,12 @@ pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, 
     for map in &MAPS {
         for (key, value) in map.of(&delivery.template.spec) {
             let (there, key) = (access.entries(map.field, variables), quoted(key));
-            terms.push(format!("(!({key} in {there}) || {there}[{key}] == {})", quoted(value)));
+            let value = Leaf::of(&value.as_str().into(), variables).text()?;
+            terms.push(format!("(!({key} in {there}) || {there}[{key}] == {value})"));
         }
     }
     if let Some(own) = own {
-        terms.extend(inner(delivery, access, own)?.iter().map(|term| variables.define("inner_fits", term)));
+        terms.extend(inner(delivery, access, own, variables)?.iter().map(|term| variables.define("inner_fits", term)));
     }
     terms.extend(host_ports(delivery, access));
     terms.extend(volumes(delivery, access, variables));
@@ -96,7 +97,7 @@ fn name_is_free(
             terms.push(is_free);
             continue;
         }
-        let equal = Comparison::new(access).fields(item, "c", list.fields, "")?;
+        let equal = Comparison::new(access, variables).fields(item, "c", list.fields, "")?;
         let items = access.items(list.field);
         let is_it = format!("{} == {key}", access.text_in("c", "name"));
         let equal = format!("{items}.all(c, !{} || {equal})", access.map_and("c", &format!("({is_it})")));
@@ -108,13 +109,18 @@ fn name_is_free(
 }
 
 /// The conditions that the user's own containers have no conflicting items.
-fn inner(delivery: &Delivery<'_>, access: &Access, own: &Own) -> Result<Vec<String>, Inexpressible> {
+fn inner(
+    delivery: &Delivery<'_>,
+    access: &Access,
+    own: &Own,
+    variables: &Variables,
+) -> Result<Vec<String>, Inexpressible> {
     let mut equal = Vec::new();
     for inner in &INNER {
         for item in (inner.items)(&delivery.template.spec) {
             let items = access.list_in("c", inner.field);
-            let is_it = super::own::has_key(inner, item, "e", access);
-            let same = Comparison::new(access).fields(item, "f[0]", inner.fields, inner.field)?;
+            let is_it = has_key(inner, item, "e", access);
+            let same = Comparison::new(access, variables).fields(item, "f[0]", inner.fields, inner.field)?;
             let is_free = match inner.field {
                 conflict::VOLUME_MOUNTS => all(&["size(f) == 0".to_owned(), needs::mount(item, access)]),
                 _ => "size(f) == 0".to_owned(),

@@ -2,8 +2,8 @@
 
 use super::access::{Access, Shape};
 use super::cel::{all, not};
+use super::environment::Variables;
 use super::loss;
-use super::variables::Variables;
 use crate::api::v1alpha1::{HostNetworkPods, NativeSidecars};
 use crate::inject::Template;
 use crate::policy::{Policy, Site};

@@ -1,9 +1,11 @@
 //! The condition that a workload already has the values of a template: [`crate::inject::equal`] for a known wanted
 //! value and an actual value that CEL reads.
 
-use super::Inexpressible;
+use super::Cel;
 use super::access::{Access, Shape};
-use super::cel::{all, list, literal, optional, quoted};
+use super::cel::{all, list, optional, quoted};
+use super::environment::Variables;
+use super::leaf::Leaf;
 use crate::api::v1alpha1::RawObject;
 use crate::inject::equal::{self, Keyed, Kind, ListKey, Others};
 use crate::inject::tables::Fields;
@@ -11,12 +13,11 @@ use crate::inject::value;
 use serde_json::Value;
 use std::collections::HashSet;
 
-type Text = Result<String, Inexpressible>;
-
 /// Comparisons with values that `access` reads.
 #[derive(Clone, Copy)]
 pub(super) struct Comparison<'a> {
     access: &'a Access,
+    variables: &'a Variables,
     /// Whether what other admission changes makes no difference, as in [`equal::kept_difference`].
     is_after_admission: bool,
     /// The number of macro variables around it. Each needs its own name.
@@ -24,13 +25,13 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn new(access: &'a Access) -> Self {
-        Self { access, is_after_admission: false, depth: 0 }
+    pub(super) fn new(access: &'a Access, variables: &'a Variables) -> Self {
+        Self { access, variables, is_after_admission: false, depth: 0 }
     }
 
     /// Comparisons with items that were injected before other admission acted on them.
-    pub(super) fn after_admission(access: &'a Access) -> Self {
-        Self { is_after_admission: true, ..Self::new(access) }
+    pub(super) fn after_admission(access: &'a Access, variables: &'a Variables) -> Self {
+        Self { is_after_admission: true, ..Self::new(access, variables) }
     }
 
     fn deeper(self) -> Self {
@@ -38,7 +39,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The condition that the map `actual` has the fields of `wanted`, the value of the field `name`.
-    pub(super) fn fields(self, wanted: &RawObject, actual: &str, fields: Fields, name: &str) -> Text {
+    pub(super) fn fields(self, wanted: &RawObject, actual: &str, fields: Fields, name: &str) -> Cel {
         let mut terms = Vec::new();
         for (field, value) in wanted.iter().filter(|(field, value)| equal::asks(field, value, fields)) {
             if self.is_after_admission && equal::is_readmitted(name, field) {
@@ -56,7 +57,7 @@ impl<'a> Comparison<'a> {
         Ok(all(&terms))
     }
 
-    fn field(self, wanted: &Value, of: &str, field: &str, kind: Kind) -> Text {
+    fn field(self, wanted: &Value, of: &str, field: &str, kind: Kind) -> Cel {
         let absent = self.equals_absence(wanted, field, kind);
         let (actual, variable) = (optional(of, field), format!("v{}", self.depth));
         let mut equal = self.deeper().value(wanted, &variable, field, kind)?;
@@ -67,7 +68,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The condition that `actual`, an existing value, satisfies `wanted` for the field `name`.
-    fn value(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
+    fn value(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Cel {
         // An empty value equals absence.
         let otherwise = match self.equals_absence(wanted, name, kind) {
             true => is_empty(actual),
@@ -82,7 +83,7 @@ impl<'a> Comparison<'a> {
                 let equal = self.list(wanted, actual, name)?;
                 Ok(format!("(type({actual}) == list ? {equal} : {otherwise})"))
             }
-            wanted => self.scalar(wanted, actual, name, kind),
+            wanted => self.leaf(&Leaf::of(wanted, self.variables), actual, name, kind),
         }
     }
 
@@ -92,19 +93,21 @@ impl<'a> Comparison<'a> {
         compare(wanted, &Value::Null, name, kind).is_none()
     }
 
-    fn scalar(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
-        let plain = match value::is_empty(wanted) {
-            _ if name == "protocol" => format!("{} == {}", protocol(actual), quoted(value::protocol(Some(wanted)))),
+    fn leaf(self, wanted: &Leaf, actual: &str, name: &str, kind: Kind) -> Cel {
+        let equal = || Ok(format!("{actual} == {}", wanted.text()?));
+        let Leaf::Literal(value) = wanted else { return equal() };
+        let plain = match value::is_empty(value) {
+            _ if name == "protocol" => format!("{} == {}", protocol(actual), quoted(value::protocol(Some(value)))),
             true => is_empty(actual),
-            false => format!("{actual} == {}", literal(wanted)?),
+            false => equal()?,
         };
-        match value::nanos(wanted) {
+        match value::nanos(value) {
             Some(nanos) if kind == Kind::Quantity => Ok(quantity(nanos, actual, &plain)),
             _ => Ok(plain),
         }
     }
 
-    fn list(self, wanted: &[Value], actual: &str, name: &str) -> Text {
+    fn list(self, wanted: &[Value], actual: &str, name: &str) -> Cel {
         let ordered = self.ordered(wanted, actual, name)?;
         let keyed = Keyed::named(name).filter(|keyed| can_be_told_apart(wanted, keyed));
         let Some(keyed) = keyed else { return Ok(ordered) };
@@ -113,7 +116,7 @@ impl<'a> Comparison<'a> {
         Ok(format!("({is_short} && {} ? {equal} : {ordered})", self.are_told_apart(actual, keyed)))
     }
 
-    fn ordered(self, wanted: &[Value], actual: &str, name: &str) -> Text {
+    fn ordered(self, wanted: &[Value], actual: &str, name: &str) -> Cel {
         let mut terms = vec![format!("size({actual}) == {}", wanted.len())];
         for (index, wanted) in wanted.iter().enumerate() {
             terms.push(self.value(wanted, &format!("{actual}[{index}]"), name, Kind::Plain)?);
@@ -121,7 +124,7 @@ impl<'a> Comparison<'a> {
         Ok(all(&terms))
     }
 
-    fn keyed(self, wanted: &[Value], actual: &str, keyed: &Keyed) -> Text {
+    fn keyed(self, wanted: &[Value], actual: &str, keyed: &Keyed) -> Cel {
         let mut terms = Vec::new();
         if keyed.others == Others::Differ && !self.is_after_admission {
             // Each item exists once, and so does each wanted item, so equal sizes exclude other items.
@@ -159,10 +162,10 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn has_key_of(self, wanted: &RawObject, item: &str, keyed: &Keyed) -> Text {
+    fn has_key_of(self, wanted: &RawObject, item: &str, keyed: &Keyed) -> Cel {
         let key = keyed.key.field();
-        let value = wanted.get(key).cloned().unwrap_or_default();
-        let same = format!("{item}.{key} == {}", literal(&value)?);
+        let value = Leaf::of(wanted.get(key).unwrap_or(&Value::Null), self.variables).text()?;
+        let same = format!("{item}.{key} == {value}");
         let protocol = value::protocol(wanted.get("protocol"));
         Ok(match keyed.key {
             ListKey::Port => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
@@ -216,19 +219,35 @@ fn quantity(nanos: i128, actual: &str, plain: &str) -> String {
 mod tests {
     use super::*;
     use crate::workload::Kind as Resource;
-    use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
+    use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Given};
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn holds(wanted: &RawObject, actual: &Value, fields: Fields, is_after_admission: bool) -> bool {
+    fn compares(actual: &Value, source: impl Fn(Comparison<'_>) -> Cel) -> bool {
         let kind = Resource::at("example.org", "rollouts", Some(vec!["spec".into()]));
-        let access = Access::of(&kind, &mut crate::compile::admission_policy::variables::Variables::default());
-        let comparison = Comparison { is_after_admission, ..Comparison::new(&access) };
-        let source = comparison.fields(wanted, "object", fields, "").unwrap();
+        let mut variables = Variables::default();
+        let access = Access::of(&kind, &mut variables);
+        let source = source(Comparison::new(&access, &variables)).unwrap();
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
             .unwrap_or_else(|error| panic!("{error}\n{source}"));
-        let variables = Variables { object: actual, namespace: None };
-        expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
+        let given = Given { object: actual, namespace: None };
+        expression.test(&given, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
+    }
+
+    fn holds(wanted: &RawObject, actual: &Value, fields: Fields, is_after_admission: bool) -> bool {
+        compares(actual, |comparison| {
+            Comparison { is_after_admission, ..comparison }.fields(wanted, "object", fields, "")
+        })
+    }
+
+    #[test]
+    fn a_value_that_the_server_computes_is_compared_as_it_is() {
+        let wanted = Leaf::Expression("object.wanted".to_owned());
+        for (actual, expected) in [(json!("a"), true), (json!("b"), false), (json!(1), false), (json!(null), false)] {
+            let object = json!({ "wanted": "a", "actual": actual });
+            let found = compares(&object, |comparison| comparison.leaf(&wanted, "object.actual", "value", Kind::Plain));
+            assert_eq!(found, expected, "{object}");
+        }
     }
 
     type Compare = fn(&RawObject, &RawObject, Fields) -> Option<equal::Difference>;

@@ -1,10 +1,9 @@
 //! The users' expressions, each as a variable. Thus the text around them cannot change their meaning, and each has its
 //! own cost limit, as elsewhere.
 
-use super::Inexpressible;
 use super::cel::optional;
-use super::loss::OLD;
-use super::variables::Variables;
+use super::environment::{Environment as _, OBJECT, OLD, Variables};
+use super::{Cel, Inexpressible};
 use crate::capabilities::Capabilities;
 use crate::policy::{Policy, VersionedExpression, dialect};
 use crate::workload::OF_THE_SERVER;
@@ -33,18 +32,13 @@ pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
 ///
 /// # Errors
 /// If the expression cannot be rewritten for the copy.
-pub(super) fn define(
-    expression: &VersionedExpression,
-    stem: &str,
-    root: &str,
-    variables: &mut Variables,
-) -> Result<String, Inexpressible> {
+pub(super) fn define(expression: &VersionedExpression, stem: &str, root: &str, variables: &mut Variables) -> Cel {
     let places = expression.places_of_object();
     let is_hidden_seen = places.iter().any(sees_hidden);
-    if !is_hidden_seen && root == "object" {
+    if !is_hidden_seen && root == OBJECT {
         return Ok(variables.define(stem, expression.source()));
     }
-    for (is_needed, name) in [(is_hidden_seen, "variables"), (root != "object", root)] {
+    for (is_needed, name) in [(is_hidden_seen, "variables"), (root != OBJECT, root)] {
         if is_needed && expression.source().contains(name) {
             return Err(Inexpressible::new(format!(
                 "its expression `{}` may see fields that are not for expressions, or judges updates, and has a name `{name}`; \
@@ -59,7 +53,7 @@ pub(super) fn define(
     for place in &places {
         source.push_str(&expression.source()[end..place.at]);
         source.push_str(&seen);
-        end = place.at + "object".len();
+        end = place.at + OBJECT.len();
     }
     source.push_str(&expression.source()[end..]);
     Ok(variables.define(stem, &source))
@@ -74,7 +68,7 @@ fn seen_in(root: &str, variables: &mut Variables) -> String {
 /// see it.
 pub(super) fn is_unchanged(path: &[String], old: &str, variables: &mut Variables) -> String {
     let is_hidden = sees_hidden(&Place { at: 0, fields: path.to_vec() });
-    let [before, after] = [old, "object"].map(|root| {
+    let [before, after] = [old, OBJECT].map(|root| {
         let root = if is_hidden { seen_in(root, variables) } else { root.to_owned() };
         path.iter().fold(root, |of, step| optional(&of, step))
     });
@@ -101,7 +95,7 @@ pub(super) fn sees_notes(expression: &VersionedExpression) -> bool {
 
 /// Whether one of `variables` is the copy without hidden fields. The copy needs functions that servers have from 1.33.
 pub(super) fn is_seen(variables: &Variables) -> bool {
-    variables.iter().any(|(_, expression)| ["object", OLD].iter().any(|root| expression == seen(root)))
+    variables.iter().any(|(_, expression)| [OBJECT, OLD].iter().any(|root| expression == seen(root)))
 }
 
 /// The object in the variable `root` as in [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions). (API servers of

@@ -6,7 +6,7 @@ use super::access::{Access, Fresh, Shape};
 use super::additions::{Additions, Fitting};
 use super::cel::{all, any, list, not, quoted};
 use super::conflict;
-use super::variables::Variables;
+use super::environment::Variables;
 use crate::api::v1alpha1::{Place, Template};
 use crate::inject::tables::{CONTAINERS, LISTS, List, MAPS};
 

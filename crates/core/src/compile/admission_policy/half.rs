@@ -1,55 +1,40 @@
 //! Which of two contents a workload gets while a rollout goes in steps: [`crate::policy::extent`] in another language.
 
-use super::cel::{all, any, list, not, quoted};
-use super::rows::requirements;
-use super::variables::Variables;
+use super::cel::{all, any, list, not, quoted, requirements};
+use super::environment::Environment;
 use crate::policy::Policy;
 use crate::policy::extent::{ALPHABET, BASE, Extent, FACTOR, LONGEST, MODULUS, SPREAD, TEMPLATE_HASH};
 
 /// The labels of the workload, of an update those of the new object.
 const LABELS: &str = "object.metadata.?labels.orValue({})";
 
-/// The condition that the workload has the content of `policy`, where `is_in` gives the condition that it has the latest; none if the policy
-/// is no half.
-pub(super) fn condition(policy: &Policy, is_in: impl FnOnce(&Extent) -> String) -> Option<String> {
+/// The condition that the workload has the content of `policy`; none if the policy is no half.
+pub(super) fn condition(policy: &Policy, environment: &mut dyn Environment) -> Option<String> {
     let half = policy.half()?;
-    let is_in = is_in(&half.extent);
+    let is_in = is_in(&half.extent, environment);
     Some(if half.is_latest { is_in } else { not(&is_in) })
 }
 
-/// The condition that the workload is in `extent`. It uses no variables.
-pub(super) fn is_in(extent: &Extent) -> String {
-    is_in_with(extent, LABELS, bucket)
-}
-
-/// The same with variables, of which the server computes each once.
-pub(super) fn is_in_by_variables(extent: &Extent, variables: &mut Variables) -> String {
-    if extent.selectors.is_empty() {
-        return is_in_with(extent, LABELS, || variables.define("bucket", &bucket()));
-    }
-    let labels = variables.define("labels", LABELS);
-    is_in_with(extent, &labels, || variables.define("bucket", &bucket()))
-}
-
-fn is_in_with(extent: &Extent, labels: &str, bucket: impl FnOnce() -> String) -> String {
+/// The condition that the workload is in `extent`.
+fn is_in(extent: &Extent, environment: &mut dyn Environment) -> String {
     let mut ways = Vec::new();
     if !extent.namespaces.is_empty() {
         ways.push(format!("request.namespace in {}", list(extent.namespaces.iter().map(String::as_str))));
     }
-    let selected = extent.selectors.iter();
-    ways.extend(
-        selected.map(|selector| all(&requirements(labels, &selector.match_labels, &selector.match_expressions))),
-    );
+    ways.extend(extent.selectors.iter().map(|selector| {
+        let labels = environment.define("labels", LABELS);
+        all(&requirements(&labels, &selector.match_labels, &selector.match_expressions))
+    }));
     match extent.percent {
         ..=0 => {}
-        percent @ 1..100 => ways.push(format!("{} < {percent}", bucket())),
+        percent @ 1..100 => ways.push(format!("{} < {percent}", environment.define("bucket", &bucket()))),
         100.. => ways.push("true".to_owned()),
     }
     any(&ways)
 }
 
 /// The bucket of the workload. Servers of 1.30 and later compile it.
-pub(super) fn bucket() -> String {
+fn bucket() -> String {
     let places = (1..=LONGEST).map(|place| place.to_string()).collect::<Vec<_>>().join(",");
     let value = format!("({}.indexOf(k.substring(i - 1, i)) + 1)", quoted(ALPHABET));
     let values = format!("i <= size(k)).map(i, ({BASE} + i * i * i * {FACTOR} % {MODULUS} / {SPREAD}) * {value})");
@@ -74,6 +59,7 @@ fn owner() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::admission_policy::environment::AtHand;
     use crate::policy::extent;
     use crate::workload::{Kind, Workload};
     use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Given};
@@ -142,7 +128,12 @@ mod tests {
                     Extent { percent: 50, ..extent(vec![json!({ "matchLabels": { "tier": "web" } })]) },
                 ] {
                     let expected = extent.has(&workload);
-                    assert_eq!(in_cel(&is_in(&extent), &workload), expected, "{extent:?} {}", workload.body);
+                    assert_eq!(
+                        in_cel(&is_in(&extent, &mut AtHand), &workload),
+                        expected,
+                        "{extent:?} {}",
+                        workload.body
+                    );
                 }
             }
         }

@@ -2,19 +2,13 @@
 
 use super::access::{Access, Shape};
 use super::cel::{all, quoted};
-use super::own;
-use super::variables::Variables;
+use super::environment::{Environment as _, OBJECT, OLD, UPDATE, Variables};
+use super::keys::{key, step_in_json};
 use crate::api::MARKER_PREFIX;
 use crate::inject::marker;
-use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, LISTS, MAPS};
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
 use crate::policy::Policy;
 use serde_json::Value;
-
-/// The condition that the request is an update.
-pub(super) const UPDATE: &str = "request.operation == \"UPDATE\"";
-
-/// The old object of an update.
-pub(super) const OLD: &str = "oldObject";
 
 /// The readable marker of `policy` on the pod, as text; empty if there is none.
 pub(super) fn marker_of(policy: &Policy, access: &Access, variables: &mut Variables) -> String {
@@ -94,46 +88,27 @@ fn items(access: &Access, other: Option<&Access>, variables: &mut Variables) -> 
     };
     let mut lists = Vec::new();
     for list in &LISTS {
-        let (items, name) = (access.items(list.field), escaped(&access.text_in("c", "name")));
+        let (items, name) = (access.items(list.field), step_in_json(&access.text_in("c", "name")));
         let path = path(&format!("/spec/{}", list.field));
         lists.push(format!("{items}{}.map(c, {path} + {name})", maps_only("c")));
     }
     for map in &MAPS {
         let (entries, path) = (access.entries(map.field, variables), path(&format!("/metadata/{}", map.field)));
         let is_ours = format!("k.startsWith({})", quoted(MARKER_PREFIX));
-        lists.push(format!("{entries}.transformList(k, v, !{is_ours}, {path} + {})", escaped("k")));
+        lists.push(format!("{entries}.transformList(k, v, !{is_ours}, {path} + {})", step_in_json("k")));
     }
     for list in [INIT_CONTAINERS, CONTAINERS] {
         let name = access.text_in("c", "name");
         let is_there = other.map(|other| format!(".filter(c, {name} in {})", other.names(list, variables)));
         let containers = format!("{}{}{}", access.items(list), maps_only("c"), is_there.unwrap_or_default());
         for inner in &INNER {
-            let (items, key) = (access.list_in("c", inner.field), escaped(&key(inner, "e", access)));
+            let (items, key) = (access.list_in("c", inner.field), step_in_json(&key(inner, "e", access)));
             let path = path(&format!("/spec/{list}"));
-            let text = format!("{path} + {} + {} + {key}", escaped(&name), quoted(&format!("/{}/", inner.field)));
+            let text = format!("{path} + {} + {} + {key}", step_in_json(&name), quoted(&format!("/{}/", inner.field)));
             lists.push(format!("{containers}.map(c, {items}{}.map(e, {text})).flatten()", maps_only("e")));
         }
     }
     variables.define("items", &format!("[{}].flatten()", lists.join(",\n")))
-}
-
-/// The key of `item` in the list `inner` of a container.
-fn key(inner: &Inner, item: &str, access: &Access) -> String {
-    match inner.field {
-        "envFrom" => own::source(item, access),
-        "volumeMounts" => {
-            let path = access.text_in(item, "mountPath");
-            format!("({path} == \"/\" ? \"/\" : {path}.find(\"(?s)^.*[^/]\"))")
-        }
-        _ => access.text_in(item, "name"),
-    }
-}
-
-/// `text` as a step of a pointer in JSON. A text with a control character becomes one that no marker has.
-fn escaped(text: &str) -> String {
-    let replace = [("~", "~0"), ("/", "~1"), ("\\", "\\\\"), ("\"", "\\\"")];
-    let text = format!("string({text})");
-    replace.iter().fold(text, |text, (old, new)| format!("{text}.replace({}, {})", quoted(old), quoted(new)))
 }
 
 /// The condition that an update may concern one of `policies`, for the match conditions of a MutatingAdmissionPolicy: the
@@ -141,7 +116,7 @@ fn escaped(text: &str) -> String {
 pub(super) fn may_be_lost(access: &Access, policies: &[&Policy]) -> String {
     let mut terms = vec![is_alive()];
     if access.shape == Shape::Typed {
-        let pod = access.pod.replacen("object", OLD, 1);
+        let pod = access.pod.replacen(OBJECT, OLD, 1);
         let keys = policies.iter().map(|policy| quoted(&policy.marker_key())).collect::<Vec<_>>();
         let annotations = format!("{pod}.?metadata.?annotations.orValue({{}})");
         terms.push(format!("[{}].exists(k, k in {annotations})", keys.join(", ")));

@@ -20,7 +20,8 @@
 //! - [`render`]: all objects of one resource. [`validating`]: those that reject. [`objects`]: what both kinds share.
 //! - [`loss`]: what an update takes away. [`rows`]: rows 1 to 7. [`half`]: the steps of a rollout. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
 //! - [`additions`]: the patch and the markers. [`fresh`]: the same for a workload without any of the added content. [`own`]: the user's own containers. [`presence`]: what a marker claims.
-//! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
+//! - [`leaf`]: the values of templates. [`environment`]: what an expression may name. [`access`]: where things lie in a workload. [`keys`]: of items in
+//!   containers. [`cel`]: text.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
 
@@ -29,10 +30,13 @@ mod additions;
 mod cel;
 mod conflict;
 mod delivery;
+mod environment;
 mod equal;
 mod expressions;
 mod fresh;
 mod half;
+mod keys;
+mod leaf;
 mod loss;
 mod needs;
 mod objects;
@@ -41,7 +45,6 @@ mod presence;
 mod render;
 mod rows;
 mod validating;
-mod variables;
 
 pub use objects::revision_of;
 pub use render::{left_out, render};
@@ -88,6 +91,9 @@ pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
     }
     Ok(())
 }
+
+/// CEL for a part of a policy.
+type Cel = Result<String, Inexpressible>;
 
 /// The part of a policy that CEL cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use super::access::{Access, Shape};
 use super::cel::{all, any, list, not, quoted};
 use super::delivery::Delivery;
-use super::variables::Variables;
+use super::environment::{Environment as _, Variables};
 use crate::api::pod_security::{
     Demand, ENFORCE, ENFORCE_VERSION, Inherited, LATEST, Level, Lifted, USER_NAMESPACES_SINCE, VERSION_PATTERN,
     WINDOWS_SINCE,
@@ -29,7 +29,7 @@ pub(super) fn met(delivery: &Delivery<'_>, access: &Access, variables: &mut Vari
         terms.push(not(&access.is_on_host_network()));
     }
     terms.extend(host_process(needs, delivery.is_for_host_network(), access));
-    let alone = [Part { delivery, is_in: "true".to_owned() }];
+    let alone = [Included { delivery, is_in: "true".to_owned() }];
     terms.extend(resources(&alone, access, variables));
     terms.push(annotations(&alone, access, variables));
     terms.extend(admitted(&needs.security, access, variables));
@@ -37,7 +37,7 @@ pub(super) fn met(delivery: &Delivery<'_>, access: &Access, variables: &mut Vari
 }
 
 /// The conditions that only all of `parts` together can break.
-pub(super) fn met_together(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -> Vec<String> {
+pub(super) fn met_together(parts: &[Included<'_>], access: &Access, variables: &mut Variables) -> Vec<String> {
     let mut terms: Vec<String> = Vec::new();
     if parts.iter().filter(|part| !part.delivery.template.needs().usage.is_empty()).nth(1).is_some() {
         terms.extend(resources(parts, access, variables));
@@ -47,7 +47,7 @@ pub(super) fn met_together(parts: &[Part<'_>], access: &Access, variables: &mut 
 }
 
 /// A template, and the condition that the pod gets it.
-pub(super) struct Part<'a> {
+pub(super) struct Included<'a> {
     pub(super) delivery: &'a Delivery<'a>,
     pub(super) is_in: String,
 }
@@ -179,7 +179,7 @@ pub(super) fn mount(mount: &RawObject, access: &Access) -> String {
 // Resources
 
 /// The condition that a pod with its own resources has enough for `parts`; none if they request nothing.
-fn resources(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -> Option<String> {
+fn resources(parts: &[Included<'_>], access: &Access, variables: &mut Variables) -> Option<String> {
     let mut taken = Vec::new();
     for part in parts {
         for usage in &part.delivery.template.needs().usage {
@@ -306,7 +306,7 @@ fn double(nanos: i128) -> String {
 // Annotations
 
 /// The condition that the annotations of the pod stay within the limit.
-fn annotations(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -> String {
+fn annotations(parts: &[Included<'_>], access: &Access, variables: &mut Variables) -> String {
     let map = access.entries("annotations", variables);
     let size_of = match access.shape {
         Shape::Typed => "size(bytes(k)) + size(bytes(v))",
@@ -314,7 +314,7 @@ fn annotations(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -
     };
     let there = variables.define("annotation_bytes", &format!("([0] + {map}.transformList(k, v, {size_of})).sum()"));
     let (mut added, mut ours) = (Vec::new(), Vec::new());
-    for Part { delivery, is_in } in parts {
+    for Included { delivery, is_in } in parts {
         let (template, pointer) = (&delivery.template, access.plain_pointer);
         let weight = template.needs().weight;
         let mut sum = weight.fixed(pointer).to_string();

@@ -5,35 +5,30 @@ use super::rows::act_on_updates;
 use super::{Inexpressible, MAX_EXPRESSION, MAX_OBJECT};
 use crate::Unavailable;
 use crate::capabilities::Capabilities;
+use crate::compile::versions;
 use crate::naming;
 use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The matched requests in any namespace: creates through any version that one of `policies` names, and updates if one
 /// of them acts on updates. A rule for a resource never matches its subresources.
 pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities) -> Value {
-    let targets: Vec<_> = policies.iter().flat_map(|policy| policy.targets_of(kind)).collect();
-    let is_any = targets.iter().any(|target| target.version == "*");
-    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    if is_any {
+    let named = versions(kind, policies);
+    // A named version matches only objects that are posted through it, without conversion.
+    let policy = if named.is_none() { "Equivalent" } else { "Exact" };
+    let versions = named.unwrap_or_else(|| {
         let served = cluster.groups(kind);
         let groups = if served.is_empty() { vec![kind.group.as_str()] } else { served };
-        versions.extend(groups.into_iter().map(|group| (group, BTreeSet::from(["*"]))));
-    } else {
-        for target in targets {
-            versions.entry(&target.group).or_default().insert(&target.version);
-        }
-    }
+        groups.into_iter().map(|group| (group, BTreeSet::from(["*"]))).collect()
+    });
     let operations: &[&str] = if act_on_updates(policies, kind) { &["CREATE", "UPDATE"] } else { &["CREATE"] };
     let rule = |(group, versions): (&str, BTreeSet<&str>)| {
         json!({
             "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": [kind.resource], "scope": "Namespaced",
         })
     };
-    // A named version matches only objects that are posted through it, without conversion.
-    let policy = if is_any { "Equivalent" } else { "Exact" };
     json!({
         "matchPolicy": policy,
         "objectSelector": {},
@@ -43,16 +38,29 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
     })
 }
 
-/// An admission policy of the API server, in the version `api` of its API, with `spec`, and with the variable `revision` before the others.
-pub(super) fn registered(api: &str, kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
+/// An admission policy of the API server, in the version `api` of its API, and the binding that puts it in force everywhere.
+/// The variable `revision` comes before those of `spec`. `binding` has the other fields that the kind of binding needs.
+///
+/// # Errors
+/// If the policy is larger than servers accept.
+pub(super) fn registered(
+    api: &str,
+    kind: &str,
+    name: &str,
+    policies: &[&Policy],
+    mut spec: Value,
+    mut binding: Value,
+) -> Result<[Value; 2], Unavailable> {
+    let object = |kind: &str, spec: Value| json!({ "apiVersion": api, "kind": kind, "metadata": naming::metadata(name, policies), "spec": spec });
     let revision = crate::digest::short(spec.to_string());
     if let Some(variables) = spec["variables"].as_array_mut() {
         variables.insert(0, json!({ "name": "revision", "expression": quoted(&revision) }));
     }
-    let mut object = bare(api, kind, name, policies);
-    object["metadata"]["annotations"] = json!({ REVISION: revision });
-    object["spec"] = spec;
-    object
+    let mut policy = object(kind, spec);
+    policy["metadata"]["annotations"] = json!({ REVISION: revision });
+    fits(&policy, policies[0])?;
+    binding["policyName"] = json!(name);
+    Ok([policy, object(&format!("{kind}Binding"), binding)])
 }
 
 /// The annotation with the revision of a generated object.
@@ -64,21 +72,8 @@ pub fn revision_of(object: &Value) -> Option<String> {
     Some(object["metadata"]["annotations"].get(REVISION)?.as_str()?.to_owned())
 }
 
-/// The binding that puts the policy `name` in effect everywhere. `spec` has the other fields that the kind of binding
-/// needs.
-pub(super) fn binding(api: &str, kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
-    spec["policyName"] = json!(name);
-    let mut object = bare(api, kind, name, policies);
-    object["spec"] = spec;
-    object
-}
-
-fn bare(api: &str, kind: &str, name: &str, policies: &[&Policy]) -> Value {
-    json!({ "apiVersion": api, "kind": kind, "metadata": naming::metadata(name, policies) })
-}
-
 /// Checks the size of `object` against the limits of the server. `policy` is its first policy.
-pub(super) fn fits(object: &Value, policy: &Policy) -> Result<(), Unavailable> {
+fn fits(object: &Value, policy: &Policy) -> Result<(), Unavailable> {
     let longest = longest(object);
     let size = object.to_string().len();
     if longest <= MAX_EXPRESSION && size <= MAX_OBJECT {

@@ -3,9 +3,9 @@
 use super::access::{Access, Shape};
 use super::cel::{all, any, matches_one, quoted};
 use super::delivery::Delivery;
-use super::variables::Variables;
+use super::environment::{Environment as _, Variables};
+use super::keys::step_of_name;
 use crate::api::MARKER_PREFIX;
-use crate::api::v1alpha1::RawObject;
 use crate::inject::marker;
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, reaches_in};
 use std::collections::BTreeSet;
@@ -106,7 +106,7 @@ fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variable
         terms.push(format!("!(k == {} && {})", quoted(&delivery.template.marker_key), delivery.matches));
     }
     terms.push(format!("v.matches({})", quoted(&marker::pattern())));
-    let start = marker::BEGINNING.len() + 16 + marker::ADDED.len();
+    let start = marker::BEGINNING.len() + crate::digest::LENGTH + marker::ADDED.len();
     let pointers = format!("\",\" + string(v).substring({start}).split({})[0]", quoted(marker::NULLS));
     let listed = format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms));
     // The length first, because a match costs more than all else.
@@ -117,21 +117,12 @@ fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variable
 
 /// The condition that a marker lists the container `name`.
 fn is_marked(name: &str, marked: &str, access: &Access) -> String {
-    let name = escaped(name, access);
+    let name = step_of_name(name, access);
     let lists = [CONTAINERS, INIT_CONTAINERS].map(|list| {
         let beginning = quoted(&format!(",\"{}/spec/{list}/", access.pointer));
         format!("t.contains({beginning} + {name} + \"\\\"\")")
     });
     format!("{marked}.exists(t, {})", any(&lists))
-}
-
-/// The expression `name` as a part of a JSON pointer. Names have no characters that JSON escapes.
-pub(super) fn escaped(name: &str, access: &Access) -> String {
-    match access.shape {
-        // The server rejects other names.
-        Shape::Typed => name.to_owned(),
-        Shape::Free => format!("{name}.replace(\"~\", \"~0\").replace(\"/\", \"~1\")"),
-    }
 }
 
 fn can_be_told_apart(lists: &[OwnList], access: &Access, variables: &mut Variables) -> String {
@@ -153,42 +144,4 @@ fn can_be_told_apart(lists: &[OwnList], access: &Access, variables: &mut Variabl
         }
     }
     variables.define("told_apart", &all(&terms))
-}
-
-/// The condition that `item` of the list `inner` of a container has the key of `wanted`.
-pub(super) fn has_key(inner: &Inner, wanted: &RawObject, item: &str, access: &Access) -> String {
-    let key = (inner.key)(wanted);
-    let same = match inner.field {
-        "envFrom" => format!("{} == {}", source(item, access), quoted(&key)),
-        "volumeMounts" => {
-            let pattern = match key.as_str() {
-                "/" => "^/$".to_owned(),
-                "" => "^(|//+)$".to_owned(),
-                path => format!("^{}/*$", regex::escape(path)),
-            };
-            let path = access.text_in(item, "mountPath");
-            format!("({path} == {} || {path}.matches({}))", quoted(&key), quoted(&pattern))
-        }
-        _ => format!("{} == {}", access.text_in(item, "name"), quoted(&key)),
-    };
-    access.map_and(item, &format!("({same})"))
-}
-
-/// The key of a source of variables: its reference and its prefix.
-pub(super) fn source(item: &str, access: &Access) -> String {
-    let name = |field: &str| format!("{item}.?{field}.?name");
-    let [config_map, secret] = ["configMapRef", "secretRef"].map(|field| {
-        let is_there = match access.shape {
-            Shape::Typed => format!("{}.hasValue()", name(field)),
-            Shape::Free => {
-                format!("(type({item}.?{field}.orValue(null)) == map && type({}.orValue(null)) == string)", name(field))
-            }
-        };
-        (is_there, format!("\"{field}:\" + string({item}.{field}.name)"))
-    });
-    let prefix = access.text_in(item, "prefix");
-    format!(
-        "(({} ? {} : {} ? {} : \"\") + ({prefix} == \"\" ? \"\" : \":\" + {prefix}))",
-        config_map.0, config_map.1, secret.0, secret.1
-    )
 }

@@ -4,13 +4,12 @@ use super::access::Access;
 use super::additions::{Additions, Fitting};
 use super::cel::{all, any, not};
 use super::delivery::Delivery;
-use super::loss::{self, OLD, UPDATE};
-use super::needs::{self, Part};
-use super::objects::{binding, constraints, fits, registered};
+use super::environment::{AtHand, Environment as _, OBJECT, OLD, UPDATE, Variables};
+use super::needs::{self, Included};
+use super::objects::{constraints, registered};
 use super::rows::{self, Rows, Term, act_on_updates, every};
 use super::validating::validating;
-use super::variables::Variables;
-use super::{API, Inexpressible, conflict, expressions, fresh, own};
+use super::{API, Cel, Inexpressible, conflict, expressions, fresh, loss, own};
 use crate::Unavailable;
 use crate::capabilities::{Capabilities, registration};
 use crate::inject::pod::Network;
@@ -42,16 +41,8 @@ pub fn render(
         // 1.35 has them in v1beta1 only, if they are switched on.
         let served = cluster.registration(registration::MUTATING_POLICIES);
         let api = served.map_or_else(|| API.to_owned(), |served| served.api_version);
-        let policy = registered(&api, "MutatingAdmissionPolicy", &naming::shared_name(kind), &injecting, spec);
-        fits(&policy, injecting[0])?;
-        objects.push(policy);
-        objects.push(binding(
-            &api,
-            "MutatingAdmissionPolicyBinding",
-            &naming::shared_name(kind),
-            &injecting,
-            json!({}),
-        ));
+        let name = naming::shared_name(kind);
+        objects.extend(registered(&api, "MutatingAdmissionPolicy", &name, &injecting, spec, json!({}))?);
     }
     objects.extend(validating(kind, policies, cluster, site)?);
     Ok(objects)
@@ -122,7 +113,7 @@ pub fn left_out(kind: &Kind, policies: &[Arc<Policy>]) -> Option<Value> {
     agree_on_the_pod(kind, &injecting).ok()?;
     let is_updating = act_on_updates(&injecting, kind);
     let kind = kind_of(kind, &injecting);
-    let [access, old] = ["object", OLD].map(|root| Access::at(root, kind, &mut Variables::default()));
+    let [access, old] = [OBJECT, OLD].map(|root| Access::at(root, kind, &mut AtHand));
     let rows = Rows { access: &access, kind, policies: &injecting, old: is_updating.then_some(&old) };
     let expression = rows::is_left(&rows, &injecting)?;
     Some(json!([{ "name": "left-out", "expression": expression }]))
@@ -230,7 +221,7 @@ fn inject(
 
 /// The operations of the first of `templates` that fits. At most one fits, because they are forms of one policy's
 /// template.
-fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variables) -> Result<String, Inexpressible> {
+fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variables) -> Cel {
     let mut chosen = String::new();
     for template in templates {
         let condition = template.fits.clone();
@@ -315,7 +306,8 @@ fn together(templates: &[Fitting<'_>], start: usize, access: &Access, variables:
             }
         }
     }
-    let parts = templates.iter().map(|template| Part { delivery: &template.delivery, is_in: template.fits.clone() });
+    let parts =
+        templates.iter().map(|template| Included { delivery: &template.delivery, is_in: template.fits.clone() });
     let mut terms = needs::met_together(&parts.collect::<Vec<_>>(), access, variables);
     if !pairs.is_empty() {
         terms.push(not(&format!("{} && {}", access.is_on_host_network(), any(&pairs))));

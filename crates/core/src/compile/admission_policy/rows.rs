@@ -3,13 +3,12 @@
 //! Only the users' own expressions can fail at run time.
 
 use super::access::{Access, Shape};
-use super::cel::{all, any, list, matches_one, not, optional, quoted};
-use super::loss::{self, UPDATE};
-use super::presence;
-use super::variables::Variables;
-use super::{Inexpressible, delivery, expressions, half};
+use super::cel::{all, any, list, matches_one, not, optional, quoted, requirements};
+use super::environment::{AtHand, Environment, UPDATE, Variables};
+use super::presence::{Claimed, is_current};
+use super::{Cel, Inexpressible, delivery, expressions, half, loss};
 use crate::api::INJECT_KEY;
-use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, Target};
+use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, OptOut, Target};
 use crate::naming::PROBE;
 use crate::policy::checks::{HOST_FIELDS, MAX_SAID, NAME_LABEL};
 use crate::policy::refused::Refused;
@@ -41,7 +40,7 @@ pub(super) fn is_left(rows: &Rows<'_>, policies: &[&Policy]) -> Option<String> {
         all(&[every(is_ordinary(rows.kind)), one])
     };
     let is_typed = rows.access.shape == Shape::Typed;
-    let whole = |policy: &Policy| if is_typed { presence::has_names(policy, rows) } else { "true".to_owned() };
+    let whole = |policy: &Policy| if is_typed { rows.claimed(policy).has_names() } else { "true".to_owned() };
     let is_short = |condition: &String| condition.len() <= MAX_CONDITION;
     let by_names = of_all(&|policy| rows.left_by(policy, &whole(policy)));
     // A marker alone is better than no condition, because then nothing would be injected there.
@@ -119,13 +118,18 @@ pub(super) fn act_on_updates(policies: &[&Policy], kind: &Kind) -> bool {
 }
 
 impl Rows<'_> {
+    /// The content of `policy` in the pod.
+    fn claimed<'a>(&'a self, policy: &'a Policy) -> Claimed<'a> {
+        Claimed { policy, forms: policy.forms(self.kind), access: self.access, policies: self.policies }
+    }
+
     /// Rows 4 and 5: true where the pod may be injected.
-    pub(super) fn is_open(&self, policy: &Policy, variables: &mut Variables) -> Vec<Term> {
+    pub(super) fn is_open(&self, policy: &Policy, environment: &mut dyn Environment) -> Vec<Term> {
         let mut terms = Vec::new();
         if policy.spec.host_network_pods != HostNetworkPods::Inject {
             terms.extend(HOST_FIELDS.map(|field| Term::Plain(self.is_apart(field))));
         }
-        terms.extend(self.is_not_opted_out(policy, variables));
+        terms.extend(self.is_not_opted_out(policy, environment));
         terms
     }
 
@@ -139,7 +143,7 @@ impl Rows<'_> {
     }
 
     /// Row 5.
-    pub(super) fn is_not_opted_out(&self, policy: &Policy, variables: &mut Variables) -> Vec<Term> {
+    pub(super) fn is_not_opted_out(&self, policy: &Policy, environment: &mut dyn Environment) -> Vec<Term> {
         let mut terms = Vec::new();
         if policy.spec.opt_out == OptOut::Allowed {
             let name = quoted(&policy.name);
@@ -153,7 +157,7 @@ impl Rows<'_> {
             for (field, map) in [("annotations", ANNOTATIONS), ("labels", LABELS)] {
                 terms.push(Term::OfMap(map, not(&entry(map, &quoted(INJECT_KEY), refuses))));
                 let has_template = !self.access.pointer.is_empty();
-                terms.extend(has_template.then(|| Term::Plain(self.template_allows(field, refuses, variables))));
+                terms.extend(has_template.then(|| Term::Plain(self.template_allows(field, refuses, environment))));
             }
         }
         terms
@@ -162,7 +166,12 @@ impl Rows<'_> {
     /// The condition that the pod template has no `scpol.dev/inject` in the map `field` for which `refuses` is true.
     /// Without `optMap`, because servers of 1.30 and 1.31 (cel-go 0.17.8, 0.20.1) cannot type it after a chain of
     /// optional fields.
-    fn template_allows(&self, field: &str, refuses: impl Fn(&str) -> String, variables: &mut Variables) -> String {
+    fn template_allows(
+        &self,
+        field: &str,
+        refuses: impl Fn(&str) -> String,
+        environment: &mut dyn Environment,
+    ) -> String {
         let (key, refuses) = (quoted(INJECT_KEY), refuses("v"));
         match self.access.shape {
             Shape::Typed => {
@@ -170,7 +179,7 @@ impl Rows<'_> {
                 format!("![{value}].exists(v, {refuses})")
             }
             Shape::Free => {
-                let map = self.access.entries(field, variables);
+                let map = self.access.entries(field, environment);
                 format!("![{map}[?{key}].orValue(\"true\")].exists(v, type(v) == string && {refuses})")
             }
         }
@@ -181,14 +190,14 @@ impl Rows<'_> {
     /// # Errors
     /// If the template cannot be compared in CEL.
     pub(super) fn is_missing(&self, policy: &Policy, variables: &mut Variables) -> Result<Term, Inexpressible> {
-        let whole = presence::is_whole(policy, self, variables)?;
+        let whole = self.claimed(policy).is_whole(variables)?;
         Ok(self.without_marker(policy, &variables.short("is_whole", whole), variables))
     }
 
     /// True where the pod has no marker of `policy` with the current hash, or `whole` is false.
-    fn without_marker(&self, policy: &Policy, whole: &str, variables: &mut Variables) -> Term {
+    fn without_marker(&self, policy: &Policy, whole: &str, environment: &mut dyn Environment) -> Term {
         let key = quoted(&policy.marker_key());
-        let is_ours = |value: &str| all(&[presence::is_current(policy, value), whole.to_owned()]);
+        let is_ours = |value: &str| all(&[is_current(policy, value), whole.to_owned()]);
         match self.access.shape {
             Shape::Typed if self.access.is_pod => Term::OfMap(ANNOTATIONS, not(&entry(ANNOTATIONS, &key, is_ours))),
             Shape::Typed => {
@@ -196,7 +205,7 @@ impl Rows<'_> {
                 Term::Plain(not(&is_ours(&value)))
             }
             Shape::Free => {
-                let annotations = self.access.entries("annotations", variables);
+                let annotations = self.access.entries("annotations", environment);
                 let value = format!("{annotations}[{key}]");
                 let is_marked = format!("{key} in {annotations} && type({value}) == string && {}", is_ours(&value));
                 Term::Plain(not(&is_marked))
@@ -272,34 +281,25 @@ impl Rows<'_> {
     /// If an expression of the policy cannot be used.
     pub(super) fn selects(&self, policy: &Policy, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
         let mut terms = self.request(policy);
-        terms.extend(half::condition(policy, |extent| half::is_in_by_variables(extent, variables)));
+        terms.extend(half::condition(policy, variables));
         if let Some(selector) = &policy.spec.namespace_selector {
             terms.extend(namespace_labels(selector, variables));
         }
-        if let Some(selector) = &policy.spec.annotation_selector {
-            let map = format!("{}.metadata.?annotations.orValue({{}})", self.access.root);
-            let map = variables.define("annotations", &map);
-            terms.extend(requirements(&map, &selector.match_annotations, &selector.match_expressions));
-        }
-        if let Some(selector) = &policy.spec.label_selector {
-            let map = variables.define("labels", &format!("{}.metadata.?labels.orValue({{}})", self.access.root));
-            terms.extend(requirements(&map, &selector.match_labels, &selector.match_expressions));
-        }
+        terms.extend(self.has_labels(policy, variables));
         for (_, expression) in &policy.conditions {
             terms.push(expressions::define(expression, "condition", self.access.root, variables)?);
         }
         Ok(terms)
     }
 
-    /// The part of row 7 that needs no variables.
-    fn at_hand(&self, policy: &Policy) -> Vec<String> {
-        let mut terms = self.request(policy);
-        // One of two halves always has the object, and the server evaluates a match condition for each object.
-        let is_cheap = |policy: &&Policy| policy.half().is_some_and(|half| !half.extent.is_by_workload());
-        terms.extend(Some(policy).filter(is_cheap).and_then(|policy| half::condition(policy, half::is_in)));
-        let map = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
+    /// The part of row 7 about the annotations and labels of the object.
+    fn has_labels(&self, policy: &Policy, environment: &mut dyn Environment) -> Vec<String> {
+        let mut map =
+            |field: &str| environment.define(field, &format!("{}.metadata.?{field}.orValue({{}})", self.access.root));
+        let mut terms = Vec::new();
         if let Some(selector) = &policy.spec.annotation_selector {
-            terms.extend(requirements(&map("annotations"), &selector.match_annotations, &selector.match_expressions));
+            let map = map("annotations");
+            terms.extend(requirements(&map, &selector.match_annotations, &selector.match_expressions));
         }
         if let Some(selector) = &policy.spec.label_selector {
             terms.extend(requirements(&map("labels"), &selector.match_labels, &selector.match_expressions));
@@ -307,15 +307,22 @@ impl Rows<'_> {
         terms
     }
 
+    /// The part of row 7 that needs no variables.
+    fn at_hand(&self, policy: &Policy) -> Vec<String> {
+        let mut terms = self.request(policy);
+        // One of two halves always has the object, and the server evaluates a match condition for each object.
+        terms.extend(half::condition(policy, &mut AtHand).filter(|_| !is_by_workload(policy)));
+        terms.extend(self.has_labels(policy, &mut AtHand));
+        terms
+    }
+
     /// Rows 4 to 7 as far as they need no variables. `whole` is the condition that a marker of a built-in kind counts.
     fn left_by(&self, policy: &Policy, whole: &str) -> Vec<String> {
         let mut terms = self.at_hand(policy);
-        let is_by_workload = |policy: &&Policy| policy.half().is_some_and(|half| half.extent.is_by_workload());
-        terms.extend(Some(policy).filter(is_by_workload).and_then(|policy| half::condition(policy, half::is_in)));
+        terms.extend(half::condition(policy, &mut AtHand).filter(|_| is_by_workload(policy)));
         if self.access.shape == Shape::Typed {
-            let mut unused = Variables::default();
-            let mut open = self.is_open(policy, &mut unused);
-            let unmarked = self.without_marker(policy, whole, &mut unused);
+            let mut open = self.is_open(policy, &mut AtHand);
+            let unmarked = self.without_marker(policy, whole, &mut AtHand);
             open.push(match self.old {
                 None => unmarked,
                 Some(old) => Term::Plain(self.left_after_update(policy, old, &every(vec![unmarked]))),
@@ -378,6 +385,11 @@ fn entry(map: &str, key: &str, is_so: impl Fn(&str) -> String) -> String {
     format!("{key} in {map} && {}", is_so(&format!("{map}[{key}]")))
 }
 
+/// Whether `policy` is one of two halves that divide workloads, not Namespaces.
+fn is_by_workload(policy: &Policy) -> bool {
+    policy.half().is_some_and(|half| half.extent.is_by_workload())
+}
+
 /// The labels of the workload's Namespace.
 pub(super) fn namespace_labels_of(variables: &mut Variables) -> String {
     variables.define("namespace_labels", "namespaceObject.metadata.?labels.orValue({})")
@@ -400,29 +412,11 @@ fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<
     terms
 }
 
-/// The conditions for all requirements of a selector on the entries of `map`.
-pub(super) fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Requirement]) -> Vec<String> {
-    let equals = |key: &str, value: &str| format!("{map}[?{}] == optional.of({})", quoted(key), quoted(value));
-    let mut terms: Vec<String> = wanted.iter().map(|(key, value)| equals(key, value)).collect();
-    terms.extend(requirements.iter().map(|Requirement { key, operator, values }| {
-        let values = list(values.iter().flatten().map(String::as_str));
-        let is_there = format!("{} in {map}", quoted(key));
-        let is_listed = format!("({is_there} && {map}[{}] in {values})", quoted(key));
-        match operator {
-            Operator::Exists => is_there,
-            Operator::DoesNotExist => not(&is_there),
-            Operator::In => is_listed,
-            Operator::NotIn => not(&is_listed),
-        }
-    }));
-    terms
-}
-
 /// All conditions of rows 4, 5 and 7.
 ///
 /// # Errors
 /// As in [`Rows::selects`].
-pub(super) fn is_wanted(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<String, Inexpressible> {
+pub(super) fn is_wanted(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Cel {
     let mut terms = rows.is_open(policy, variables);
     terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
     Ok(every(terms))

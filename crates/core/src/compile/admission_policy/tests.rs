@@ -193,7 +193,7 @@ fn what_is_added_to_a_workload_that_has_nothing_of_it_is_known_beforehand() {
 
 /// `expression` with its variables inlined. Variables that never fail are bound once. The others replace their names,
 /// because the server evaluates them only where they are used.
-fn inlined(expression: &str, variables: &super::variables::Variables) -> String {
+fn inlined(expression: &str, variables: &super::environment::Variables) -> String {
     const TOTAL: [&str; 10] =
         ["at", "spec", "names", "pod", "annotation", "namespace", "enforced", "items", "claims", "ours"];
     let mut text = expression.to_owned();
@@ -226,11 +226,11 @@ fn is_decoded(value: &Value) -> bool {
 /// applies.
 fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Result<(), Conflict>, String)> {
     use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Seen};
-    let mut variables = super::variables::Variables::default();
+    let mut variables = super::environment::Variables::default();
     let access = super::access::Access::of(&workload.kind, &mut variables);
     let deliveries = super::delivery::Delivery::all(policy, "true", &workload.kind, site, &access, &mut variables);
     let seen = Seen { object: &workload.body, namespace: workload.namespace_object.as_deref() };
-    let ask = |expression: &str, variables: &super::variables::Variables| {
+    let ask = |expression: &str, variables: &super::environment::Variables| {
         let source = inlined(expression, variables);
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
             .unwrap_or_else(|error| panic!("{error}\n{}", &source[..source.len().min(9000)]));
@@ -319,7 +319,7 @@ fn who_stays_beside_others_is_the_same_in_both_languages() {
         let policies = policies(&specs);
         for matching in 0..16 {
             let does_match = |at: usize| matching >> at & 1 == 1;
-            let (kind, mut variables) = (&policies[0].kinds[0], super::variables::Variables::default());
+            let (kind, mut variables) = (&policies[0].kinds[0], super::environment::Variables::default());
             let access = super::access::Access::of(kind, &mut variables);
             let mut deliveries = Vec::new();
             for (at, policy) in policies.iter().enumerate() {

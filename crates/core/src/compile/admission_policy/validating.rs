@@ -5,12 +5,11 @@
 
 use super::access::Access;
 use super::cel::{all, not, quoted};
+use super::environment::{AtHand, Environment as _, OBJECT, OLD, UPDATE, Variables};
 use super::expressions;
-use super::loss::{self, OLD, UPDATE};
-use super::objects::{binding, constraints, fits, kind_name, registered};
+use super::objects::{constraints, kind_name, registered};
 use super::rows::{self, Rows, Term, act_on_updates, every, is_wanted};
-use super::variables::Variables;
-use super::{API, Inexpressible, delivery};
+use super::{API, Cel, Inexpressible, delivery, loss};
 use crate::Unavailable;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
@@ -49,11 +48,8 @@ pub fn validating(
         if let Some(validations) = spec["validations"].as_array_mut() {
             validations.insert(0, probe(site, &name));
         }
-        let policy = registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec);
-        fits(&policy, policies[0])?;
-        objects.push(policy);
         let actions = json!({ "validationActions": ["Deny"] });
-        objects.push(binding(API, "ValidatingAdmissionPolicyBinding", &name, &policies, actions));
+        objects.extend(registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec, actions)?);
     }
     Ok(objects)
 }
@@ -70,7 +66,7 @@ fn spec(
     let mut variables = Variables::default();
     let mut validations = Vec::new();
     let is_updating = act_on_updates(policies, kind);
-    let access = Access::of(kind, &mut Variables::default());
+    let access = Access::of(kind, &mut AtHand);
     let probing = rows::is_own(site);
     let mut guards = rows::is_ordinary(kind);
     guards.push(Term::Plain(format!("(!({probing}) || {})", rows::is_probe())));
@@ -91,7 +87,8 @@ fn spec(
         let rows = Rows { access: &access, kind, policies: injecting, old: old.as_ref() };
         let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
-        let own = of_policy(policy, &rows, site, &told, &mut variables).map_err(|what| what.of(policy))?;
+        let judged = Judged { policy, rows: &rows, site, told };
+        let own = judged.validations(&mut variables).map_err(|what| what.of(policy))?;
         if expressions::is_seen(&variables) && cluster.minor != (0, 0) && !cluster.at_least(1, 33) {
             let what = "on a server below 1.33 its expressions must not look at all of `object` or `object.metadata`, nor at what \
                         only the server sets; name the fields that are meant";
@@ -129,27 +126,69 @@ fn validation(expression: &str, message: &str) -> Value {
     json!({ "expression": expression, "message": message, "reason": "Forbidden" })
 }
 
-fn of_policy(
-    policy: &Policy,
-    rows: &Rows<'_>,
-    site: &Site,
-    told: &str,
-    variables: &mut Variables,
-) -> Result<Vec<Value>, Inexpressible> {
-    let mut validations = Vec::new();
-    if policy.refuses() && policy.injects() {
-        let mut terms = vec![is_wanted(rows, policy, variables)?];
-        terms.extend(is_delivered(policy, rows.access, site));
-        let wanted = variables.define("wanted", &all(&terms));
-        let create = format!("!{wanted} || {}", not(&every(vec![rows.is_missing(policy, variables)?])));
-        let lost = rows.loses_marker(policy, variables);
-        let update = lost.map(|lost| format!("!({lost} && {wanted})"));
-        let expression = rows.by_operation(policy, update, true, &create);
-        let code = Code::SidecarMissing;
-        validations.push(validation(&expression, &format!("{told}: {code}: it would be stored without the sidecar")));
+/// A policy that judges.
+struct Judged<'a> {
+    policy: &'a Policy,
+    rows: &'a Rows<'a>,
+    site: &'a Site,
+    /// The beginning of its messages.
+    told: String,
+}
+
+impl Judged<'_> {
+    fn validations(&self, variables: &mut Variables) -> Result<Vec<Value>, Inexpressible> {
+        let Self { policy, rows, .. } = *self;
+        let mut validations = Vec::new();
+        if policy.refuses() && policy.injects() {
+            let mut terms = vec![is_wanted(rows, policy, variables)?];
+            terms.extend(is_delivered(policy, rows.access, self.site));
+            let wanted = variables.define("wanted", &all(&terms));
+            let create = format!("!{wanted} || {}", not(&every(vec![rows.is_missing(policy, variables)?])));
+            let lost = rows.loses_marker(policy, variables);
+            let update = lost.map(|lost| format!("!({lost} && {wanted})"));
+            let expression = rows.by_operation(policy, update, true, &create);
+            let message = self.message(Code::SidecarMissing, "it would be stored without the sidecar");
+            validations.push(validation(&expression, &message));
+        }
+        validations.extend(self.of_pods(variables)?);
+        validations.extend(self.of_demands(variables)?);
+        Ok(validations)
     }
-    validations.extend(of_pods(policy, rows, site, told, variables)?);
-    if !policy.validations.is_empty() {
+
+    fn message(&self, code: Code, why: &str) -> String {
+        format!("{}: {code}: {why}", self.told)
+    }
+
+    /// The validations that refuse pods which the policy could leave out, one for each property of the pod.
+    ///
+    /// # Errors
+    /// As in [`Rows::selects`] and [`Rows::is_missing`].
+    fn of_pods(&self, variables: &mut Variables) -> Result<Vec<Value>, Inexpressible> {
+        let Self { policy, rows, .. } = *self;
+        let refused: Vec<Refused> = policy.refused(self.site.native_sidecars).collect();
+        if refused.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut terms = rows.is_not_opted_out(policy, variables);
+        terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
+        let meant = variables.define("meant", &every(terms));
+        let missing = every(vec![rows.is_missing(policy, variables)?]);
+        let lost = rows.loses_marker(policy, variables);
+        let is_new = rows.by_operation(policy, lost, false, &missing);
+        let refuse = |refused: Refused| {
+            let has = rows.has(refused);
+            let message = self.message(Code::PodRefused, &refused.message());
+            validation(&format!("!({has} && {meant} && {is_new})"), &message)
+        };
+        Ok(refused.into_iter().map(refuse).collect())
+    }
+
+    /// The user's own validations.
+    fn of_demands(&self, variables: &mut Variables) -> Result<Vec<Value>, Inexpressible> {
+        let Self { policy, rows, .. } = *self;
+        if policy.validations.is_empty() {
+            return Ok(Vec::new());
+        }
         let selects = all(&rows.selects(policy, variables)?);
         let selects = variables.define("selects", &selects);
         let old = rows.old.filter(|_| policy.acts_on_update(rows.kind));
@@ -158,47 +197,43 @@ fn of_policy(
             Ok(variables.define("selected", &selected))
         });
         let selected = selected.transpose()?;
-        for demand in &policy.validations {
-            let mut validation = of_demand(demand, &selects, told, variables)?;
-            let holds = validation["expression"].as_str().unwrap_or_default().to_owned();
+        let of_demand = |demand: &CompiledValidation| {
+            let holds = expressions::define(&demand.expression, "demand", OBJECT, variables)?;
+            let holds = format!("({selects} ? {holds} : true)");
+            let mut validation = self.of_demand(demand, variables)?;
             let update = selected.as_ref().map(|selected| {
-                let excused = is_excused(policy, demand, rows, selected, variables)?;
+                let excused = self.is_excused(demand, selected, variables)?;
                 Ok(format!("({holds} || {excused})"))
             });
             validation["expression"] = json!(rows.by_operation(policy, update.transpose()?, true, &holds));
-            validations.push(validation);
-        }
+            Ok(validation)
+        };
+        policy.validations.iter().map(of_demand).collect()
     }
-    Ok(validations)
-}
 
-/// The validations that refuse pods which the policy could leave out, one for each property of the pod.
-///
-/// # Errors
-/// As in [`Rows::selects`] and [`Rows::is_missing`].
-fn of_pods(
-    policy: &Policy,
-    rows: &Rows<'_>,
-    site: &Site,
-    told: &str,
-    variables: &mut Variables,
-) -> Result<Vec<Value>, Inexpressible> {
-    let refused: Vec<Refused> = policy.refused(site.native_sidecars).collect();
-    if refused.is_empty() {
-        return Ok(Vec::new());
+    /// The validation for `demand`, without its expression.
+    fn of_demand(&self, demand: &CompiledValidation, variables: &mut Variables) -> Result<Value, Inexpressible> {
+        // The server accepts only one-line messages, and does not escape them.
+        let message = self.message(Code::ValidationFailed, &escaped(&demand.message.trim().replace('\n', " ")));
+        let mut validation = validation("", &message);
+        if let Some(expression) = &demand.message_expression {
+            let better = expressions::define(expression, "message", OBJECT, variables)?;
+            let (fallback, beginning) = (quoted(&message), quoted(&self.message(Code::ValidationFailed, "")));
+            let text =
+                format!("[{better}.trim()].map(t, t == \"\" || t.contains(\"\\n\") ? {fallback} : {beginning} + t)[0]");
+            validation["messageExpression"] = json!(text);
+        }
+        Ok(validation)
     }
-    let mut terms = rows.is_not_opted_out(policy, variables);
-    terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
-    let meant = variables.define("meant", &every(terms));
-    let missing = every(vec![rows.is_missing(policy, variables)?]);
-    let lost = rows.loses_marker(policy, variables);
-    let is_new = rows.by_operation(policy, lost, false, &missing);
-    let refuse = |refused: Refused| {
-        let has = rows.has(refused);
-        let message = format!("{told}: {}: {}", Code::PodRefused, refused.message());
-        validation(&format!("!({has} && {meant} && {is_new})"), &message)
-    };
-    Ok(refused.into_iter().map(refuse).collect())
+
+    /// The condition that an update may break `demand`: nothing changes on which it depends, or the old object, which the
+    /// policy has `selected`, broke it as well. `||` overrules an error on its other side.
+    fn is_excused(&self, demand: &CompiledValidation, selected: &str, variables: &mut Variables) -> Cel {
+        let parts = scope::parts(self.policy, demand, self.rows.kind);
+        let parts: Vec<String> = parts.iter().map(|path| expressions::is_unchanged(path, OLD, variables)).collect();
+        let held = expressions::define(&demand.expression, "held", OLD, variables)?;
+        Ok(format!("{} || ({selected} ? !{held} : false)", all(&parts)))
+    }
 }
 
 /// The condition that the pod gets the template in some form; none if every pod does.
@@ -212,41 +247,4 @@ fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String>
         (_, Jobs::Inject) => None,
         (_, Jobs::Skip | Jobs::Refuse) => Some(not(&delivery::ends(access))),
     }
-}
-
-/// The condition that an update may break `demand`: nothing changes on which it depends, or the old object, which the
-/// policy has `selected`, broke it as well. `||` overrules an error on its other side.
-fn is_excused(
-    policy: &Policy,
-    demand: &CompiledValidation,
-    rows: &Rows<'_>,
-    selected: &str,
-    variables: &mut Variables,
-) -> Result<String, Inexpressible> {
-    let parts = scope::parts(policy, demand, rows.kind);
-    let parts: Vec<String> = parts.iter().map(|path| expressions::is_unchanged(path, OLD, variables)).collect();
-    let held = expressions::define(&demand.expression, "held", OLD, variables)?;
-    Ok(format!("{} || ({selected} ? !{held} : false)", all(&parts)))
-}
-
-fn of_demand(
-    demand: &CompiledValidation,
-    selects: &str,
-    told: &str,
-    variables: &mut Variables,
-) -> Result<Value, Inexpressible> {
-    let holds = expressions::define(&demand.expression, "demand", "object", variables)?;
-    let beginning = format!("{told}: {}: ", Code::ValidationFailed);
-    // The server accepts only one-line messages, and does not escape them.
-    let message = demand.message.trim().replace('\n', " ");
-    let message = format!("{beginning}{}", escaped(&message));
-    let mut validation = validation(&format!("({selects} ? {holds} : true)"), &message);
-    if let Some(expression) = &demand.message_expression {
-        let better = expressions::define(expression, "message", "object", variables)?;
-        let (fallback, beginning) = (quoted(&message), quoted(&beginning));
-        let text =
-            format!("[{better}.trim()].map(t, t == \"\" || t.contains(\"\\n\") ? {fallback} : {beginning} + t)[0]");
-        validation["messageExpression"] = json!(text);
-    }
-    Ok(validation)
 }
