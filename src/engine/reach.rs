@@ -1,17 +1,14 @@
 //! How API servers reach this operator.
 
 use super::Unavailable;
-use crate::compile::webhook::Endpoint;
+use crate::compile::webhook::Address;
 use std::sync::Arc;
 
 /// How the API server reaches the webhook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reach {
-    /// The address of the webhook.
-    pub endpoint: Endpoint,
-    /// The authorities that may sign its certificate, as PEM; none if API servers trust the certificate by their own
-    /// authorities.
-    pub ca_bundle: Option<Vec<u8>>,
+    /// Where it is called, and who may sign its certificate.
+    pub address: Address,
     /// A problem with the certificate, which stays in use, or with an invalid review.
     pub trouble: Option<Unavailable>,
 }

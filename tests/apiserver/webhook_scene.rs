@@ -12,8 +12,7 @@ use sidecar_policy::capabilities::Capabilities;
 use sidecar_policy::cluster::discovery;
 use sidecar_policy::cluster::policies::Snapshot;
 use sidecar_policy::cluster::servers::Servers;
-use sidecar_policy::compile::webhook::Endpoint;
-use sidecar_policy::compile::webhook::{render, revision_of};
+use sidecar_policy::compile::webhook::{Address, Endpoint, render, revision_of};
 use sidecar_policy::engine::webhook::authority::Lifetimes;
 use sidecar_policy::engine::webhook::certs::{Certificates, SECRET};
 use sidecar_policy::engine::webhook::server::{self, Webhook};
@@ -96,8 +95,8 @@ impl Scene {
     }
 
     fn rendered(&self, kind: &Kind) -> Result<Vec<Value>> {
-        let (site, bundle) = (self.webhook.operator.site(), self.certificates.ca_bundle());
-        Ok(render(kind, &self.policies(), &self.capabilities, &site, &self.endpoint, bundle.as_deref())?)
+        let address = Address { endpoint: self.endpoint.clone(), ca_bundle: self.certificates.ca_bundle() };
+        Ok(render(kind, &self.policies(), &self.capabilities, &self.webhook.operator.site(), &address)?)
     }
 
     /// The API path of a registration.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::capabilities::Capabilities;
-use crate::compile::webhook::Endpoint;
+use crate::compile::webhook::{Address, Endpoint};
 use crate::engine;
 use crate::engine::reach::Reach;
 use crate::policy::{Policies, PolicyRef, Site};
@@ -73,7 +73,7 @@ struct Office {
 impl Office {
     fn new(cluster: Arc<Capabilities>, objects: &[Value]) -> Self {
         let endpoint = Endpoint::Url("https://192.0.2.1:8443".to_owned());
-        let reach = Reach { endpoint, ca_bundle: Some(b"ca".to_vec()), trouble: None };
+        let reach = Reach { address: Address { endpoint, ca_bundle: Some(b"ca".to_vec()) }, trouble: None };
         let site = Arc::new(Site::new("scpol-system", [], []));
         Self {
             planner: Planner::default(),

@@ -237,7 +237,7 @@ impl Controller {
     /// Calls `published` once every registration has the authorities that may sign the certificate.
     fn report_published(&self, wanted: &BTreeMap<Arc<Kind>, Arc<Wanted>>) {
         let reach = self.settings.reach.borrow().clone();
-        let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
+        let Some(bundle) = reach.ok().and_then(|reach| reach.address.ca_bundle.clone()) else { return };
         let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.at_rest(), wanted.get(kind)) {
             (Some(live), Some(wanted)) => live.wanted.is_as(wanted),
             // After a rejected edit the earlier objects may still exist.

@@ -110,7 +110,7 @@ impl Sharing for Webhook {
     ) -> Result<Vec<Value>, Unavailable> {
         let Surroundings { cluster, site, reach, .. } = surroundings;
         let reach = reach.clone()?;
-        compiled::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
+        compiled::render(kind, policies, cluster, site, &reach.address)
     }
 
     fn render_as(
@@ -121,8 +121,7 @@ impl Sharing for Webhook {
         cluster: &Capabilities,
         site: &Site,
     ) -> Option<Vec<Value>> {
-        let (endpoint, bundle) = compiled::reach_of(stored.object)?;
-        compiled::render(kind, policies, cluster, site, &endpoint, bundle.as_deref()).ok()
+        compiled::render(kind, policies, cluster, site, &compiled::address_of(stored.object)?).ok()
     }
 
     fn revision_of(&self, object: &Value) -> Option<String> {
@@ -143,8 +142,7 @@ impl Called for Webhook {
             return Ok(None);
         }
         let reach = reach.clone()?;
-        let bundle = reach.ca_bundle.as_deref();
-        compiled::standby(kind, policies, match_conditions, cluster, site, &reach.endpoint, bundle)
+        compiled::standby(kind, policies, match_conditions, cluster, site, &reach.address)
     }
 
     fn side_registration(&self) -> SideRegistration {

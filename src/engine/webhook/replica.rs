@@ -11,8 +11,7 @@ use crate::capabilities::Capabilities;
 use crate::cluster::client::backoff;
 use crate::cluster::policies::Snapshot;
 use crate::cluster::watch::WatchState;
-use crate::compile::webhook::Endpoint;
-use crate::compile::webhook::check_server;
+use crate::compile::webhook::{Address, Endpoint, check_server};
 use crate::engine::process::{Serving, Settings};
 use crate::engine::reach::{Reach, Reachable};
 use crate::engine::{self, EngineName, Unavailable};
@@ -216,8 +215,8 @@ impl Replica {
                 // An unreachable server is temporary, and other code reports it.
                 let trouble = certificates.trouble(Timestamp::now()).filter(|trouble| trouble.code != Code::ServerAway);
                 let trouble = trouble.or_else(|| webhook.trouble(Instant::now()));
-                let ca_bundle = certificates.ca_bundle();
-                tell(reached, Ok(Arc::new(Reach { endpoint: self.endpoint.clone(), ca_bundle, trouble })));
+                let address = Address { endpoint: self.endpoint.clone(), ca_bundle: certificates.ca_bundle() };
+                tell(reached, Ok(Arc::new(Reach { address, trouble })));
                 if let Ok(Err(_)) = tokio::time::timeout(look, changed.changed()).await {
                     return;
                 }

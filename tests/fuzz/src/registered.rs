@@ -11,7 +11,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(covers(&stored, &stored), "whatever is stored covers itself");
     assert_eq!(covers(&stored, &Value::Object(Default::default())), is_empty(&stored));
     revision_of(&stored);
-    webhook::reach_of(&stored);
+    webhook::address_of(&stored);
     let name = stored["metadata"]["name"].as_str().unwrap_or_default();
     if let Some(kind) = kind_of(name) {
         assert!(name.starts_with(&shared_name(&kind)), "{name} is of {}", shared_name(&kind));

@@ -140,7 +140,7 @@ impl<'a> Keeper<'a> {
         if self.retry_at.is_some() {
             return;
         }
-        let object = match render(&self.operator.capabilities(), &reach.endpoint, reach.ca_bundle.as_deref()) {
+        let object = match render(&self.operator.capabilities(), &reach.address) {
             Ok(object) => object,
             Err(reason) => {
                 self.report_trouble(&reason);
@@ -233,8 +233,8 @@ impl<'a> Keeper<'a> {
     fn tell_published(&self, reach: &Reach) {
         if let Some(published) = &self.settings.published {
             published.send_if_modified(|known| {
-                let is_new = *known != reach.ca_bundle;
-                known.clone_from(&reach.ca_bundle);
+                let is_new = *known != reach.address.ca_bundle;
+                known.clone_from(&reach.address.ca_bundle);
                 is_new
             });
         }

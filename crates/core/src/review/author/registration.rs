@@ -4,7 +4,7 @@ use crate::Unavailable;
 use crate::api::GROUP;
 use crate::api::code::Code;
 use crate::capabilities::{Capabilities, registration};
-use crate::compile::webhook::{Endpoint, address, check_port, check_server, entry};
+use crate::compile::webhook::{Address, check_server, entry};
 use crate::naming::{self, PROBE, PROBE_REFUSE};
 use serde_json::{Value, json};
 
@@ -42,13 +42,13 @@ pub fn probe(namespace: &str) -> Value {
     })
 }
 
-/// The registration. Without `ca_bundle`, API servers trust the authorities of their own system.
+/// The registration.
 ///
 /// # Errors
 /// If the server cannot register webhooks, or cannot call this one.
-pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u8]>) -> Result<Value, Unavailable> {
+pub fn render(cluster: &Capabilities, address: &Address) -> Result<Value, Unavailable> {
     check_server(cluster)?;
-    check_port(endpoint, cluster)?;
+    address.check(cluster)?;
     let resource = cluster.registration(registration::VALIDATING_WEBHOOKS).expect("the engine has been checked");
     let mut rule = json!({
         "operations": ["CREATE", "UPDATE", "DELETE"],
@@ -60,7 +60,7 @@ pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u
         rule["scope"] = json!("Cluster");
     }
     let at_revision = |revision: &str| {
-        let client = address(endpoint, ca_bundle, &format!("{PATH}{revision}"));
+        let client = address.client(&format!("{PATH}{revision}"));
         let mut entry = entry(cluster, NAME, &client, &json!([rule]));
         entry["failurePolicy"] = json!("Fail");
         json!({
@@ -76,6 +76,7 @@ pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::webhook::Endpoint;
 
     #[test]
     fn the_registration_must_be_answered_and_has_what_the_server_knows() {
@@ -87,8 +88,11 @@ mod tests {
             let served = plurals.map(|(plural, kind)| ("admissionregistration.k8s.io", version, plural, kind));
             Capabilities::of(minor, &served)
         };
-        let endpoint = Endpoint::Service { namespace: "scpol-system".into(), name: "scpol".into(), port: 443 };
-        let old = render(&cluster(13, "v1beta1"), &endpoint, Some(b"ca")).unwrap();
+        let address = |ca_bundle: Option<&str>| {
+            let endpoint = Endpoint::Service { namespace: "scpol-system".into(), name: "scpol".into(), port: 443 };
+            Address { endpoint, ca_bundle: ca_bundle.map(Into::into) }
+        };
+        let old = render(&cluster(13, "v1beta1"), &address(Some("ca"))).unwrap();
         let revision = crate::compile::webhook::revision_of(&old).unwrap();
         let expected = json!({
             "name": NAME, "failurePolicy": "Fail", "sideEffects": "None",
@@ -102,11 +106,11 @@ mod tests {
             }],
         });
         assert_eq!(old["webhooks"], json!([expected]));
-        let current = render(&cluster(36, "v1"), &endpoint, Some(b"ca")).unwrap();
+        let current = render(&cluster(36, "v1"), &address(Some("ca"))).unwrap();
         let entry = &current["webhooks"][0];
         assert_eq!((&entry["timeoutSeconds"], &entry["rules"][0]["scope"]), (&json!(3), &json!("Cluster")));
-        let other = render(&cluster(36, "v1"), &endpoint, Some(b"other")).unwrap();
+        let other = render(&cluster(36, "v1"), &address(Some("other"))).unwrap();
         assert_ne!(current["webhooks"][0]["clientConfig"]["service"], other["webhooks"][0]["clientConfig"]["service"]);
-        assert!(render(&Capabilities::of(36, &[]), &endpoint, None).is_err());
+        assert!(render(&Capabilities::of(36, &[]), &address(None)).is_err());
     }
 }
