@@ -13,6 +13,7 @@ use super::functions::{
 use super::moment::SECOND;
 use super::signatures::{Means, Native, Overload, Run};
 use super::types::{Opaque, Type};
+use super::value::Val;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -151,13 +152,17 @@ const ROWS: &[Row] = &[
     // Quantities
     run("quantity(string) -> quantity", quantity::quantity),
     run("isQuantity(string) -> bool", quantity::is_quantity),
-    run("sign(quantity) -> int", quantity::sign),
+    run("sign(quantity) -> int", |_, values| quantity::of(values).map(|quantity| Val::Int(quantity.sign()))),
     run("quantity.isGreaterThan(quantity) -> bool", compare::is_greater_than),
     run("quantity.isLessThan(quantity) -> bool", compare::is_less_than),
     run("quantity.compareTo(quantity) -> int", compare::compare_to),
-    run("quantity.asApproximateFloat() -> double", quantity::as_approximate_float),
+    run("quantity.asApproximateFloat() -> double", |_, values| {
+        quantity::of(values).map(|quantity| Val::Double(quantity.approximate()))
+    }),
     run("quantity.asInteger() -> int", quantity::as_integer),
-    run("quantity.isInteger() -> bool", quantity::is_integer),
+    run("quantity.isInteger() -> bool", |_, values| {
+        quantity::of(values).map(|quantity| Val::Bool(quantity.integer().is_some()))
+    }),
     run("quantity.add({quantity|int}) -> quantity", quantity::add),
     run("quantity.sub({quantity|int}) -> quantity", quantity::subtract),
     // URLs
@@ -186,9 +191,9 @@ const SINCE_1_31: &[Row] = &[
     run("isCIDR(string) -> bool", network::is_cidr),
     run("<cidr>.containsIP({string|ip}) -> bool", network::contains_ip),
     run("<cidr>.containsCIDR({string|cidr}) -> bool", network::contains_cidr),
-    run("<cidr>.ip() -> ip", network::ip_of_cidr),
-    run("<cidr>.prefixLength() -> int", network::prefix_length),
-    run("<cidr>.masked() -> cidr", network::masked),
+    run("<cidr>.ip() -> ip", |_, values| network::of(values).map(|cidr| Val::Ip(cidr.ip))),
+    run("<cidr>.prefixLength() -> int", |_, values| network::of(values).map(|cidr| Val::Int(cidr.length.into()))),
+    run("<cidr>.masked() -> cidr", |_, values| network::of(values).map(|cidr| Val::Cidr(cidr.masked().into()))),
     run("string({ip|cidr}) -> string", convert::to_text),
 ];
 

@@ -104,21 +104,9 @@ pub(crate) fn contains_cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outc
     Ok(Val::Bool(inner.length >= outer.length && is_within))
 }
 
-fn of<'v>(values: &'v [Val<'_>]) -> Result<&'v Cidr, Failure> {
+pub(crate) fn of<'v>(values: &'v [Val<'_>]) -> Result<&'v Cidr, Failure> {
     match values {
         [Val::Cidr(cidr)] => Ok(cidr),
         _ => Err(Failure::no_such_overload()),
     }
-}
-
-pub(crate) fn ip_of_cidr<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    of(values).map(|cidr| Val::Ip(cidr.ip))
-}
-
-pub(crate) fn prefix_length<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    of(values).map(|cidr| Val::Int(i64::from(cidr.length)))
-}
-
-pub(crate) fn masked<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    of(values).map(|cidr| Val::Cidr(Rc::new(cidr.masked())))
 }

@@ -21,24 +21,15 @@ fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Quantity>, Fai
     Ok(Quantity::parse(text))
 }
 
-pub(crate) fn sign<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    Ok(Val::Int(quantity.sign()))
-}
-
-pub(crate) fn as_approximate_float<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    Ok(Val::Double(quantity.approximate()))
+pub(crate) fn of<'v>(values: &'v [Val<'_>]) -> Result<&'v Quantity, Failure> {
+    match values {
+        [Val::Quantity(quantity)] => Ok(quantity),
+        _ => Err(Failure::no_such_overload()),
+    }
 }
 
 pub(crate) fn as_integer<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    quantity.integer().map(Val::Int).ok_or_else(|| Failure::new("cannot convert value to integer"))
-}
-
-pub(crate) fn is_integer<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    Ok(Val::Bool(quantity.integer().is_some()))
+    of(values)?.integer().map(Val::Int).ok_or_else(|| Failure::new("cannot convert value to integer"))
 }
 
 pub(crate) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
