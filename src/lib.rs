@@ -95,5 +95,5 @@ pub mod workloads;
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
     api, capabilities, compile, content, convert, decision, inject, lint, manifest, naming, outside, policy, qos,
-    ranking, refit, review, rollout, targets, workload,
+    ranking, refit, review, rollout, workload,
 };

@@ -1,5 +1,7 @@
 //! The abilities of the API server according to its version and discovery. Only a probe shows that they work.
 
+use crate::Unavailable;
+use crate::api::code::Code;
 use crate::api::v1alpha1::Target;
 use crate::workload::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
@@ -132,14 +134,25 @@ impl Capabilities {
         self.served.keys().any(|name| groups.contains(&name.0) && !other.served.contains_key(name))
     }
 
-    /// Whether the server serves `target`.
-    pub fn serves(&self, target: &Target) -> bool {
-        self.of_target(target).next().is_some()
-    }
-
-    /// The reason why no policy can target `target` although the server serves it.
-    pub fn obstacle(&self, target: &Target) -> Option<String> {
-        self.of_target(target).find_map(Served::obstacle)
+    /// Checks that the server serves all `targets` of a policy, and that policies can target them.
+    ///
+    /// # Errors
+    /// The first target that is not usable.
+    pub fn check_targets(&self, targets: &[Target]) -> Result<(), Unavailable> {
+        if let Some(Target { group, version, resource, .. }) =
+            targets.iter().find(|target| self.of_target(target).next().is_none())
+        {
+            let message = format!(
+                "spec.targets: this server ({}) has no `{resource}` in group `{group}`, version `{version}`; `kubectl api-resources` lists what it has",
+                self.version
+            );
+            return Err(Unavailable::new(Code::TargetNotServed, message));
+        }
+        let refused =
+            targets.iter().find_map(|target| Some((target, self.of_target(target).find_map(Served::obstacle)?)));
+        let Some((Target { group, resource, .. }, obstacle)) = refused else { return Ok(()) };
+        let message = format!("spec.targets: `{resource}` of group `{group}` can be no target: {obstacle}");
+        Err(Unavailable::new(Code::TargetRefused, message))
     }
 
     fn of_target<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = &'a Served> {

@@ -8,7 +8,7 @@
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::Mode;
-use crate::inject::{self, Conflict, Loss, Presence, Template};
+use crate::inject::{self, Conflict, Loss, Markers, Presence, Template, plan_with};
 use crate::policy::checks::{self, Common};
 use crate::policy::{
     CompiledValidation, Policies, Policy, Reason, Site, Verdict, decide_with, deliver, dialect, scope,
@@ -431,9 +431,9 @@ impl Decision {
     fn plan_anew(&mut self, workload: &Workload) -> Patch {
         let (matching, native_sidecars, standard) = (self.matching.clone(), self.native_sidecars, self.standard());
         let matching = templates(&matching, workload, native_sidecars);
-        let plan = if self.update.is_some() { inject::restore } else { inject::plan };
+        let markers = if self.update.is_some() { Markers::Extended } else { Markers::Replaced };
         let plan = |policies: &[Arc<Policy>]| {
-            plan(workload, &templates(policies, workload, native_sidecars), &matching, standard)
+            plan_with(workload, &templates(policies, workload, native_sidecars), &matching, standard, markers)
         };
         if let Ok(patch) = plan(&self.inject) {
             return patch;

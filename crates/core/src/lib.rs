@@ -20,7 +20,6 @@ pub mod ranking;
 pub mod refit;
 pub mod review;
 pub mod rollout;
-pub mod targets;
 pub mod workload;
 
 use api::code::Code;

@@ -9,7 +9,6 @@ use crate::cli::status;
 use crate::engine::{self, Completing, EngineName, Sharing, StoredRegistration, registration, revision_of};
 use crate::naming::{kind_of, own_name};
 use crate::policy::Policy;
-use crate::targets;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -96,7 +95,7 @@ fn is_own_edited(
 ) -> Option<bool> {
     let stored = piece.object.value();
     let owner = subject.policies.iter().find(|policy| own_name(&policy.name) == piece.object.name())?;
-    if !owner.is_enforced() || targets::check(owner, subject.server()).is_err() {
+    if !owner.is_enforced() || subject.server().check_targets(&owner.spec.targets).is_err() {
         return None;
     }
     // Another engine may serve some of its kinds.

@@ -33,7 +33,6 @@ use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::lifecycle::{Live, Registration, Wanted};
 use crate::engine::{EngineName, Surroundings, Unavailable};
 use crate::policy::{Policy, PolicyRef};
-use crate::targets;
 use crate::workload::Kind;
 use serde_json::Value;
 use std::collections::btree_map::Entry;
@@ -264,7 +263,7 @@ impl Planner {
             return Err(Readiness::Audit { sample: (inputs.sample)(name, &policy.spec_hash) });
         }
         let Surroundings { cluster, site, .. } = &inputs.surroundings;
-        targets::check(&policy, cluster).map_err(outcome_of)?;
+        cluster.check_targets(&policy.spec.targets).map_err(outcome_of)?;
         if policy.needs_native_sidecars() && !site.native_sidecars {
             let message = format!(
                 "native sidecars need Kubernetes 1.29 or later, and every kubelet, too; this server is {}",

@@ -211,29 +211,28 @@ pub fn plan(
     matching: &[&Template],
     standard: Standard,
 ) -> Result<Patch, Conflict> {
-    plan_with(workload, templates, matching, standard, false)
+    plan_with(workload, templates, matching, standard, Markers::Replaced)
 }
 
-/// As [`plan`], for an object that has lost a part of its content by an update: its current markers still list what is left,
-/// so they are extended.
+/// What becomes of the current markers on a workload.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Markers {
+    /// They list what is added now.
+    Replaced,
+    /// They list that, too: the object has lost a part of its content by an update, and they list what is left.
+    Extended,
+}
+
+/// As [`plan`], with what becomes of the `markers`.
 ///
 /// # Errors
 /// As in [`plan`].
-pub(crate) fn restore(
+pub(crate) fn plan_with(
     workload: &Workload,
     templates: &[&Template],
     matching: &[&Template],
     standard: Standard,
-) -> Result<Patch, Conflict> {
-    plan_with(workload, templates, matching, standard, true)
-}
-
-fn plan_with(
-    workload: &Workload,
-    templates: &[&Template],
-    matching: &[&Template],
-    standard: Standard,
-    keeps_markers: bool,
+    markers: Markers,
 ) -> Result<Patch, Conflict> {
     if templates.is_empty() {
         return Ok(Patch::default());
@@ -249,7 +248,7 @@ fn plan_with(
     groups.extend(content_of(&pod, templates));
     groups.extend(entries_of(&pod, templates));
     keep_default_container(&pod, &mut groups);
-    add_markers(&pod, templates, &mut groups, keeps_markers);
+    add_markers(&pod, templates, &mut groups, markers);
     Ok(Patch(merge::operations(&workload.body, groups)))
 }
 
@@ -346,8 +345,8 @@ fn is_among(additions: &[Addition], key: &str) -> bool {
 }
 
 /// Adds the marker annotations of `templates`, whose content is in `groups`. A current marker stays as it is if nothing is
-/// added; otherwise it is extended if `keeps_markers`, and replaced if not.
-fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>, keeps_markers: bool) {
+/// added; otherwise it is extended or replaced.
+fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>, markers: Markers) {
     let annotations = pod.annotations_pointer();
     let body = &pod.workload.body;
     let created = merge::record_parent(body, &annotations, &annotations);
@@ -356,7 +355,8 @@ fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>, 
         if fresh.added.is_empty() && template.is_claimed(pod.workload) {
             return None;
         }
-        let stored = template.marker(pod.workload).filter(|stored| keeps_markers && stored.hash == template.hash);
+        let stored =
+            template.marker(pod.workload).filter(|stored| markers == Markers::Extended && stored.hash == template.hash);
         let mut marker = stored.unwrap_or_else(|| Marker { hash: template.hash.clone(), ..created.clone() });
         marker.extend(&fresh);
         Some(Addition { owner, key: template.marker_key.clone(), value: marker.to_value(), place: Place::After })
@@ -449,8 +449,14 @@ mod tests {
         let template = template(r#"{"containers":[{"name":"x"}],"volumes":[{"name":"v"}]}"#);
         let kind = Kind::find("", "pods").unwrap();
         let inject = |mut body: Value| {
-            let patch =
-                restore(&Workload::new(kind, body.clone()), &[&template], &[&template], Standard::NEWEST).unwrap();
+            let patch = plan_with(
+                &Workload::new(kind, body.clone()),
+                &[&template],
+                &[&template],
+                Standard::NEWEST,
+                Markers::Extended,
+            )
+            .unwrap();
             json_patch::patch(&mut body, &patch).unwrap();
             body
         };

@@ -11,6 +11,7 @@ use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::{self, Demand};
 use crate::api::v1alpha1::{self, Place, RawObject};
+use json_patch::jsonptr::Token;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -381,20 +382,20 @@ impl Weight {
         for map in &MAPS {
             pointer(format!("/metadata/{}", map.field), 2);
             for (key, _) in map.of(spec) {
-                pointer(format!("/metadata/{}/{}", map.field, escaped(key)), 1);
+                pointer(format!("/metadata/{}/{}", map.field, Token::new(key).encoded()), 1);
             }
         }
         for list in &LISTS {
             pointer(format!("/spec/{}", list.field), 2);
             for item in (list.items)(spec) {
                 // The longest list name, because a container that becomes a native sidecar is an init container.
-                pointer(format!("/spec/{INIT_CONTAINERS}/{}", escaped(list.key_of(item))), 1);
+                pointer(format!("/spec/{INIT_CONTAINERS}/{}", Token::new(list.key_of(item)).encoded()), 1);
             }
         }
         weight.fixed += ANNOTATIONS.of(spec).map(|(key, value)| key.len() + value.len()).sum::<usize>();
         for inner in INNER.iter().filter(|inner| !(inner.items)(spec).is_empty()) {
             let beginning = format!("/spec/{INIT_CONTAINERS}/").len() + MAX_NAME + AROUND;
-            let keys = (inner.items)(spec).iter().map(|item| written(&escaped(&(inner.key)(item))) + 1);
+            let keys = (inner.items)(spec).iter().map(|item| written(Token::new(&(inner.key)(item)).encoded()) + 1);
             let count = (inner.items)(spec).len();
             let parents = 2 * (beginning + inner.field.len() + 1);
             weight.each += parents + keys.map(|key| beginning + inner.field.len() + 1 + key).sum::<usize>();
@@ -412,11 +413,6 @@ impl Weight {
     pub(crate) fn each(&self, pointer: usize) -> usize {
         self.each + self.pointers_each * pointer
     }
-}
-
-/// `text` as a part of a JSON pointer.
-fn escaped(text: &str) -> String {
-    text.replace('~', "~0").replace('/', "~1")
 }
 
 /// The bytes of `text` within a string of JSON.

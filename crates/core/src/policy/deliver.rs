@@ -69,14 +69,12 @@ impl Half {
 
 /// The template of a policy as one workload gets it.
 #[derive(Clone, Copy, Debug)]
-pub struct Delivered<'a> {
-    template: &'a Template,
-}
+pub struct Delivered<'a>(&'a Template);
 
 impl<'a> Delivered<'a> {
     /// What is injected.
     pub fn template(&self) -> &'a Template {
-        self.template
+        self.0
     }
 }
 
@@ -87,7 +85,7 @@ impl<'a> Delivered<'a> {
 pub fn deliver<'a>(policy: &'a Policy, workload: &Workload, native_sidecars: bool) -> Result<Delivered<'a>, Reason> {
     match policy.refused(native_sidecars).find(|refused| refused.is_in(workload)) {
         Some(refused) => Err(refused.reason()),
-        None => policy.form(workload.ends(), native_sidecars).map(|template| Delivered { template }),
+        None => policy.form(workload.ends(), native_sidecars).map(Delivered),
     }
 }
 
@@ -247,17 +245,13 @@ impl Policy {
         self.added.written.marker(&self.view(workload))
     }
 
-    /// Whether `workload` has the policy's marker with the current hash. Users can write it: see [`Self::presence`].
+    /// Whether `workload` has the policy's marker with the current hash. Users can write it: see [`Self::presence_beside`].
     pub fn is_claimed(&self, workload: &Workload) -> bool {
         self.added.written.is_claimed(&self.view(workload))
     }
 
-    /// How much of the policy's content `workload` has.
-    pub fn presence(&self, workload: &Workload) -> Presence {
-        self.presence_beside(workload, [])
-    }
-
-    /// The same where `others` match, too: containers that they name are not the user's own.
+    /// How much of the policy's content `workload` has, where `others` match, too: containers that they name are not the
+    /// user's own.
     pub fn presence_beside<'a>(
         &self,
         workload: &Workload,

@@ -27,6 +27,7 @@ mod registration;
 mod selectors;
 
 use self::registration::Scene;
+use crate::Unavailable;
 use crate::api::code::Code;
 use crate::capabilities::{
     Capabilities,
@@ -34,7 +35,6 @@ use crate::capabilities::{
 };
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
-use crate::{Unavailable, targets};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ pub fn check_server(cluster: &Capabilities) -> Result<(), Unavailable> {
 /// # Errors
 /// The reason why it cannot.
 pub fn check(policy: &Policy, cluster: &Capabilities) -> Result<(), Unavailable> {
-    targets::check(policy, cluster)?;
+    cluster.check_targets(&policy.spec.targets)?;
     if policy.refuses() && !knows_namespaces(cluster) {
         let message = format!(
             "spec.failurePolicy: this server ({}) cannot spare protected namespaces: with `Fail`, no workload could be created in kube-system while the webhook is down; use `Ignore`, or a server of 1.21 or later",
