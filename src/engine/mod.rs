@@ -83,9 +83,6 @@ pub trait Engine: Sync {
     /// [`registration::ALL`](crate::capabilities::registration::ALL). The first one injects.
     fn registers(&self) -> &'static [&'static str];
 
-    /// Why a trial does not show the registration. `tried` describes the trial; `why` is the server's message.
-    fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable;
-
     fn injector(&self) -> Injector<'_>;
 }
 
@@ -152,6 +149,9 @@ pub trait Sharing: Sync {
         cluster: &Capabilities,
         site: &Site,
     ) -> Option<Vec<Value>>;
+
+    /// Why a trial does not show the registration. `tried` describes the trial; `why` is the server's message.
+    fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable;
 
     /// The revision that a trial shows for `object`, which the engine rendered or the server stored.
     fn revision_of(&self, object: &Value) -> Option<String>;

@@ -2,7 +2,7 @@
 
 use super::registration::{Registrar, name_of, refuses};
 use super::trial::{self, Strictness};
-use super::{EngineName, Unavailable, revision_of};
+use super::{Engine, EngineName, Sharing, Unavailable, revision_of};
 use crate::api::code::Code;
 use crate::cluster::client::CallError;
 use crate::naming::{PROBE, PROBE_UNSEEN, refusal_of};
@@ -42,7 +42,8 @@ pub(super) enum Effect {
 /// A question to one registration.
 struct Probe<'a> {
     registrar: &'a Registrar,
-    engine: EngineName,
+    engine: &'a dyn Engine,
+    sharing: &'a dyn Sharing,
     effect: Effect,
     /// The revision of the registration that must answer.
     revision: &'a str,
@@ -73,10 +74,14 @@ pub(super) async fn show(
     objects: &[&Value],
     effect: Effect,
 ) -> Verification {
+    let engine = engine.engine();
+    let Some(sharing) = engine.sharing() else { return Ok(None) };
     // A binding has no revision of its own, and what stands by has no effect on a probe.
     match effect {
-        Effect::Injects => match objects.iter().find_map(|object| engine.engine().sharing()?.revision_of(object)) {
-            Some(revision) => Probe { registrar, engine, effect, revision: &revision, asks: PROBE_INJECT }.show().await,
+        Effect::Injects => match objects.iter().find_map(|object| sharing.revision_of(object)) {
+            Some(revision) => {
+                Probe { registrar, engine, sharing, effect, revision: &revision, asks: PROBE_INJECT }.show().await
+            }
             None => Ok(None),
         },
         Effect::Refuses => {
@@ -84,7 +89,7 @@ pub(super) async fn show(
             for object in objects {
                 let Some(revision) = revision_of(object) else { continue };
                 let asks = refusal_of(name_of(object));
-                let doubt = Probe { registrar, engine, effect, revision: &revision, asks }.show().await?;
+                let doubt = Probe { registrar, engine, sharing, effect, revision: &revision, asks }.show().await?;
                 unverified = unverified.or(doubt);
             }
             Ok(unverified)
@@ -102,7 +107,7 @@ impl Probe<'_> {
             ProbeResult::NotYet(why) => {
                 let limit = timing.probe_limit.as_secs_f64();
                 let tried = format!("registered, but a new {} did not show it in {limit} s", kind.resource);
-                Err(self.engine.engine().without_effect(&tried, why.as_deref(), capabilities))
+                Err(self.sharing.without_effect(&tried, why.as_deref(), capabilities))
             }
         }
     }
@@ -126,7 +131,7 @@ impl Probe<'_> {
                     ProbeResult::NotYet(None)
                 })
             }
-            Err(error) if is_unanswered(&error) => match self.engine.engine().needs_operator() {
+            Err(error) if is_unanswered(&error) => match self.engine.needs_operator() {
                 // This error contains the URL, and so the revision: it proves nothing.
                 true => Ok(ProbeResult::NotYet(Some(error.to_string()))),
                 false => trial::refused(&error, &resource, namespace).map(ProbeResult::CannotTell),

@@ -44,13 +44,6 @@ impl Engine for MutatingAdmissionPolicy {
         &[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS]
     }
 
-    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
-        let message = format!(
-            "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
-        );
-        Unavailable::new(Code::AdmissionPolicyPluginOff, message)
-    }
-
     fn injector(&self) -> Injector<'_> {
         Injector::InServer(self)
     }
@@ -89,6 +82,13 @@ impl Sharing for MutatingAdmissionPolicy {
             render(kind, policies, cluster, site)
         };
         rendered.ok()
+    }
+
+    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
+        let message = format!(
+            "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
+        );
+        Unavailable::new(Code::AdmissionPolicyPluginOff, message)
     }
 
     fn revision_of(&self, object: &Value) -> Option<String> {

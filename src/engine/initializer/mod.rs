@@ -43,7 +43,25 @@ impl Engine for Initializer {
     }
 
     fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable> {
-        check(cluster)
+        if cluster.at_least(1, 14) {
+            let message = format!(
+                "this server is {}; Initializers were removed in 1.14: use `spec.engine: Auto`, which takes an engine of this server",
+                cluster.version
+            );
+            return Err(Unavailable::new(Code::EngineUnavailable, message));
+        }
+        if !cluster.at_least(1, 12) && cluster.minor != (0, 0) {
+            let message = format!(
+                "this server is {}; the Initializer engine needs 1.12 or 1.13 (older ones cannot try a create without storing it)",
+                cluster.version
+            );
+            return Err(Unavailable::new(Code::VersionUnsupported, message));
+        }
+        if !cluster.initializers {
+            let message = "admissionregistration.k8s.io/v1alpha1 is not served: start the API server with `--runtime-config=admissionregistration.k8s.io/v1alpha1=true` and `--enable-admission-plugins=Initializers`";
+            return Err(Unavailable::new(Code::InitializersApiOff, message));
+        }
+        Ok(())
     }
 
     fn requirements(&self) -> Requirements {
@@ -66,13 +84,6 @@ impl Engine for Initializer {
 
     fn registers(&self) -> &'static [&'static str] {
         &[resources::INITIALIZERS]
-    }
-
-    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
-        let message = format!(
-            "{tried}: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`"
-        );
-        Unavailable::new(Code::InitializersPluginOff, message)
     }
 
     fn injector(&self) -> Injector<'_> {
@@ -144,30 +155,4 @@ fn flags(minor: u32) -> Flags {
         ),
         _ => Flags::Never("Initializers were removed in 1.14"),
     }
-}
-
-/// Whether the engine can run on `cluster`.
-///
-/// # Errors
-/// The reason, with the server's flag to set.
-pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
-    if cluster.at_least(1, 14) {
-        let message = format!(
-            "this server is {}; Initializers were removed in 1.14: use `spec.engine: Auto`, which takes an engine of this server",
-            cluster.version
-        );
-        return Err(Unavailable::new(Code::EngineUnavailable, message));
-    }
-    if !cluster.at_least(1, 12) && cluster.minor != (0, 0) {
-        let message = format!(
-            "this server is {}; the Initializer engine needs 1.12 or 1.13 (older ones cannot try a create without storing it)",
-            cluster.version
-        );
-        return Err(Unavailable::new(Code::VersionUnsupported, message));
-    }
-    if !cluster.initializers {
-        let message = "admissionregistration.k8s.io/v1alpha1 is not served: start the API server with `--runtime-config=admissionregistration.k8s.io/v1alpha1=true` and `--enable-admission-plugins=Initializers`";
-        return Err(Unavailable::new(Code::InitializersApiOff, message));
-    }
-    Ok(())
 }

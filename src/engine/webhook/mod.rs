@@ -70,24 +70,6 @@ impl Engine for Webhook {
         &[registration::MUTATING_WEBHOOKS]
     }
 
-    fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable {
-        if let Some(why) = why {
-            return unanswered(why);
-        }
-        // Without a webhook that must be answered, the server does not report that a call failed.
-        if !compiled::has_probe(cluster) {
-            let message = format!(
-                "{tried}, and this server ({}) does not tell why: can it reach the webhook, and are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` not in its `--disable-admission-plugins`? See its log",
-                cluster.version
-            );
-            return Unavailable::new(Code::WebhookUnreachable, message);
-        }
-        let message = format!(
-            "{tried}: is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
-        );
-        Unavailable::new(Code::WebhookOff, message)
-    }
-
     fn injector(&self) -> Injector<'_> {
         Injector::Called(self)
     }
@@ -122,6 +104,24 @@ impl Sharing for Webhook {
         site: &Site,
     ) -> Option<Vec<Value>> {
         compiled::render(kind, policies, cluster, site, &compiled::address_of(stored.object)?).ok()
+    }
+
+    fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable {
+        if let Some(why) = why {
+            return unanswered(why);
+        }
+        // Without a webhook that must be answered, the server does not report that a call failed.
+        if !compiled::has_probe(cluster) {
+            let message = format!(
+                "{tried}, and this server ({}) does not tell why: can it reach the webhook, and are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` not in its `--disable-admission-plugins`? See its log",
+                cluster.version
+            );
+            return Unavailable::new(Code::WebhookUnreachable, message);
+        }
+        let message = format!(
+            "{tried}: is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
+        );
+        Unavailable::new(Code::WebhookOff, message)
     }
 
     fn revision_of(&self, object: &Value) -> Option<String> {
