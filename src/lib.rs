@@ -48,6 +48,7 @@
 //! | how we connect, watch, lead and write events | [`cluster`] |
 //! | what an answer of the server means, and which rights we have | [`cluster::answer`], [`cluster::rights`] |
 //! | how rooms say which policy they mean | core: [`policy::PolicyRef`] |
+//! | how objects of ours are written and deleted beside other clients | [`cluster::keep`] |
 //! | the connection, configuration and caches of the process | [`operator`] |
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |
 //! | commands and flags | [`cli`] |
