@@ -18,7 +18,7 @@ const TRIES: usize = 3;
 /// What a write has led to.
 pub enum Put {
     /// The server stores this now.
-    Written(DynamicObject),
+    Written(Box<DynamicObject>),
     /// Nothing was to be written.
     AsIs,
     /// The object of that name is not ours.
@@ -66,7 +66,8 @@ pub async fn put(
         match written {
             // The object was deleted or changed in the meantime: read it again.
             Err(error) if error.means().is_outdated() && tries < TRIES && !error.is_of_deleted_namespace() => {}
-            written => return Ok(written.map_or_else(Put::Refused, Put::Written)),
+            Ok(written) => return Ok(Put::Written(Box::new(written))),
+            Err(error) => return Ok(Put::Refused(error)),
         }
     }
 }

@@ -205,7 +205,7 @@ pub trait Called: Sharing {
     fn serve(&self, operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving>;
 }
 
-impl<'a> dyn Engine + 'a {
+impl dyn Engine + '_ {
     /// The part of an engine that registers each policy by itself; none if policies share registrations.
     pub fn completing(&self) -> Option<&dyn Completing> {
         match self.injector() {
