@@ -19,13 +19,14 @@
 mod discovery;
 mod planner;
 mod policy_state;
+mod registered;
 mod registrations;
 mod status;
 mod watches;
 
 use self::discovery::Discovery;
 use self::planner::{Acceptance, Blocked, Inputs, Placed, Planner, Requests, TrialKey};
-use self::registrations::{Registrations, Slot};
+use self::registered::{Registrations, Slot};
 use self::status::Statuses;
 use self::watches::Watches;
 use crate::api::condition::Readiness;
@@ -34,7 +35,8 @@ use crate::cluster::policies::Snapshot;
 use crate::engine::lifecycle::Event;
 use crate::engine::process::{Published, Worker};
 use crate::engine::reach::Reachable;
-use crate::engine::registration::{self, Registrar};
+use crate::engine::registrar::Registrar;
+use crate::engine::registration;
 use crate::engine::{Surroundings, Unavailable, trial};
 use crate::operator::Operator;
 use crate::policy::{Policy, PolicyRef};

@@ -14,6 +14,7 @@ pub mod lifecycle;
 pub mod probe;
 pub mod process;
 pub mod reach;
+pub mod registrar;
 pub mod registration;
 pub mod requirements;
 pub mod trial;
@@ -319,7 +320,7 @@ pub fn drafts(
             // An API server that rejects by itself is better, because it always answers.
             let mut rejecting = all().filter_map(<dyn Engine>::in_server);
             let rejecting = rejecting.find_map(|server| server.render_rejecting(kind, policies, surroundings));
-            let injecting = || objects.iter().filter(|object| !registration::refuses(object)).cloned().collect();
+            let injecting = || objects.iter().filter(|object| !registrar::refuses(object)).cloned().collect();
             let rejecting = rejecting.filter(|rejecting| !rejecting.is_empty());
             (rejecting.map(|rejecting| with(injecting(), &rejecting)), objects)
         }

@@ -1,6 +1,6 @@
 //! Verifies registrations by probes: dry-run creates of objects that ask whether a registration is in force.
 
-use super::registration::{Registrar, name_of, refuses};
+use super::registrar::{Registrar, name_of, refuses};
 use super::trial::{self, Strictness};
 use super::{Engine, EngineName, Sharing, Unavailable, revision_of};
 use crate::api::code::Code;

@@ -4,25 +4,23 @@
 //! without the mark was deleted by somebody else: that is the emergency brake.
 
 use super::probe::{self, Effect, Unverified, Verification};
+use super::registrar::{Registrar, RegistrationKey, name_of, refuses};
 use super::trial::{self, Strictness};
 use super::{Completing, EngineName, Unavailable};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
-use crate::capabilities::{Capabilities, registration as resources};
+use crate::capabilities::registration as resources;
 use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::keep::{self, Put};
 use crate::cluster::rights::{Right, may};
 use crate::naming::{IGNORING, PROBE_REFUSE, PROBE_REFUSE_IGNORING, shared_name};
-use crate::timing;
-use crate::workload::Kind;
 use kube::Client;
 use kube::api::{DynamicObject, ListParams, ObjectMeta, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 use tracing::info;
 
@@ -188,33 +186,6 @@ fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("an object is JSON")
 }
 
-/// Where the registration that the policies on one kind share is written, removed and verified.
-pub struct Registrar {
-    pub client: Client,
-    /// What the server offers.
-    pub capabilities: Arc<Capabilities>,
-    /// The operator's own namespace, for dry-run creates.
-    pub namespace: String,
-    pub kind: Arc<Kind>,
-    /// How long a registration may take until it has an effect.
-    pub timing: &'static timing::Registration,
-}
-
-/// A registered object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RegistrationKey {
-    /// The plural name of its resource.
-    pub resource: String,
-    pub name: String,
-}
-
-impl RegistrationKey {
-    /// The key of the object `name` of `resource`.
-    pub fn of(resource: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { resource: resource.into(), name: name.into() }
-    }
-}
-
 pub type Editions = BTreeMap<RegistrationKey, Edition>;
 
 /// Identifies one stored version of a registration, to detect edits by others.
@@ -329,28 +300,6 @@ pub async fn unregister(registrar: &Registrar, keys: &[RegistrationKey]) -> Resu
         }
     }
     Ok(())
-}
-
-/// Whether `object`, which an engine rendered, rejects workloads.
-pub fn refuses(object: &Value) -> bool {
-    object["kind"].as_str().is_some_and(|kind| kind.starts_with("Validating"))
-}
-
-pub(super) fn name_of(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or_default()
-}
-
-impl Registrar {
-    /// The resource of `object`, which an engine rendered.
-    fn resource_of(&self, object: &Value) -> Option<ApiResource> {
-        let mut served = resources::ALL.iter().filter_map(|resource| self.capabilities.registration(resource));
-        served.find(|resource| object["kind"] == resource.kind.as_str())
-    }
-
-    /// The key under which `object`, which an engine rendered, is registered; none if the server lacks the resource.
-    pub fn key_of(&self, object: &Value) -> Option<RegistrationKey> {
-        Some(RegistrationKey::of(self.resource_of(object)?.plural, name_of(object)))
-    }
 }
 
 /// Deletes our objects of `resource` on this kind that differ from `wanted`. Returns whether there were any.

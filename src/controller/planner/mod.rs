@@ -23,7 +23,7 @@ pub(super) use trials::TrialKey;
 use self::acceptance::{Acceptances, Question, Questions};
 use self::rendered::{Rendered, Rendering};
 use super::policy_state::outcome_of;
-use super::registrations::Registrations;
+use super::registered::Registrations;
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
 use crate::api::pod_schema;
@@ -297,7 +297,7 @@ pub(super) fn rejecting(
     let drafts = drafts.as_deref().map(Vec::as_slice).unwrap_or_default();
     let draft = drafts.iter().find(|draft| kinds(&draft.objects).is_subset(&registered));
     let objects = draft.map(|draft| draft.objects.clone()).unwrap_or_default();
-    objects.into_iter().filter(crate::engine::registration::refuses).collect()
+    objects.into_iter().filter(crate::engine::registrar::refuses).collect()
 }
 
 /// Replaces each policy in `failed` by its form from before the edit, if that is in force. Records the outcomes in `plan`.

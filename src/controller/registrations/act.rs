@@ -12,7 +12,8 @@ use crate::controller::{Controller, Finished};
 use crate::engine::lifecycle::{Action, Context, Event, Failure, Live, Notice, Wanted, is_lasting, is_rejection};
 use crate::engine::probe::{self, Unverified};
 use crate::engine::process::Worker;
-use crate::engine::registration::{self, Edition, Editions, Meanwhile, Registrar, RegistrationKey};
+use crate::engine::registrar::{Registrar, RegistrationKey};
+use crate::engine::registration::{self, Edition, Editions, Meanwhile};
 use crate::engine::{self, Unavailable};
 use crate::policy::{Policies, Policy, PolicyRef};
 use crate::workload::Kind;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{info, warn};
 
-use super::Slot;
+use crate::controller::registered::Slot;
 
 impl Controller {
     /// Sends an event to the state machine and runs the actions that follow.

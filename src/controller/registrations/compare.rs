@@ -17,7 +17,8 @@ use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Slot, needs_operator};
+use super::needs_operator;
+use crate::controller::registered::Slot;
 
 impl Controller {
     /// Compares the wish for every slot with the observed objects, and starts the work that follows.

@@ -7,14 +7,15 @@ use crate::cluster::watch::shared::{Events, ResourceEvent, Whose};
 use crate::controller::Controller;
 use crate::engine;
 use crate::engine::lifecycle::Event;
-use crate::engine::registration::{Edition, RegistrationKey, is_marked, is_ours_of};
+use crate::engine::registrar::RegistrationKey;
+use crate::engine::registration::{Edition, is_marked, is_ours_of};
 use crate::policy::PolicyRef;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event as WatchEvent;
 use std::time::Instant;
 
-use super::Registrations;
+use crate::controller::registered::Registrations;
 
 impl Controller {
     /// Watches every registration of ours, and everybody's of the resources whose objects are each of one policy.

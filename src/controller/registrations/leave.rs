@@ -4,7 +4,8 @@ use crate::capabilities::registration as resources;
 use crate::cluster::policies::StoredPolicy;
 use crate::controller::Controller;
 use crate::engine::lifecycle::Registration;
-use crate::engine::registration::{self, RegistrationKey};
+use crate::engine::registrar::RegistrationKey;
+use crate::engine::registration;
 use crate::naming::kind_of;
 use crate::policy::{Policy, PolicyRef};
 use crate::workload::Kind;
@@ -13,7 +14,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{error, warn};
 
-use super::{Slot, needs_operator};
+use super::needs_operator;
+use crate::controller::registered::Slot;
 
 impl Controller {
     /// The kinds, with their policies, that this process serves and where nothing is rejected: they can go with the process.

@@ -1,10 +1,10 @@
 //! The requests of the worker: the guarded PATCH, and the object as it is stored now.
 
 use super::lane::Lane;
-use super::worker::Completer;
 use crate::cluster::api::{Api, path};
 use crate::cluster::client::{CallError, call, chain, said};
 use crate::cluster::object::Object;
+use crate::operator::Operator;
 use crate::timing::CALL_LIMIT;
 use crate::workload::{ObjectRef, Workload};
 use http::header::CONTENT_TYPE;
@@ -14,6 +14,7 @@ use json_patch::Patch;
 use kube::client::Body;
 use kube::core::Status;
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -24,7 +25,14 @@ pub(super) enum Try {
     Dry,
 }
 
-impl Completer {
+/// Sends the requests of the worker.
+pub(super) struct Sender {
+    pub(super) operator: Arc<Operator>,
+    /// The priority lane for PATCHes, if the flags allow it.
+    pub(super) lane: Option<Lane>,
+}
+
+impl Sender {
     /// Writes `workload` by `patch`, through the priority lane if that is open.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 use super::lane::Lane;
 use super::pressure::{Limit, Pressure};
 use super::queue::{Finish, Job, Queue};
-use super::send::Try;
+use super::send::{Sender, Try};
 use super::{NAME, registration};
 use crate::api::code::Code;
 use crate::cluster::answer::Meaning;
@@ -61,8 +61,7 @@ pub struct Completer {
     pub(super) operator: Arc<Operator>,
     /// The largest number of PATCHes at the same time.
     workers: usize,
-    /// The priority lane for our PATCHes, if the flags allow it.
-    pub(super) lane: Option<Lane>,
+    sender: Sender,
     /// Signals a new object in the queue.
     changed: Notify,
     queue: Mutex<Queue>,
@@ -75,9 +74,10 @@ impl Completer {
     pub(super) fn new(operator: Arc<Operator>, settings: &Settings) -> Self {
         let timing = &operator.timing.initializer;
         let namespace = operator.site().operator_namespace.clone();
+        let lane = settings.priority_lane.then(|| Lane::new(&namespace, timing));
         Self {
             workers: settings.workers,
-            lane: settings.priority_lane.then(|| Lane::new(&namespace, timing)),
+            sender: Sender { operator: operator.clone(), lane },
             changed: Notify::new(),
             queue: Mutex::new(Queue::new(timing)),
             beat: Mutex::new(Instant::now()),
@@ -302,7 +302,7 @@ async fn settle(run: &Run, large: &Semaphore, job: Job) -> Settled {
         Workload::new(&job.key.kind, job.object.value())
     } else {
         _turn = large.acquire().await.ok();
-        match run.completer.fetch(&job.key).await {
+        match run.completer.sender.fetch(&job.key).await {
             Ok(Some(object)) => Workload::new(&job.key.kind, object.value()),
             Ok(None) => return Settled::DONE,
             Err(error) => {
@@ -398,7 +398,7 @@ enum Written {
 async fn write(run: &Run, workload: &Workload, mut settlement: Settlement, job: &Job) -> Written {
     loop {
         let patch = patch(workload, &mut settlement);
-        let Err(refused) = run.completer.send(workload, &patch, Try::Real).await else {
+        let Err(refused) = run.completer.sender.send(workload, &patch, Try::Real).await else {
             run.operator().metrics.injection_took(NAME.as_str(), job.since.elapsed().as_secs_f64());
             report::all(&run.workloads, DELIVERER, workload, &settlement.decision);
             report::orphans(&run.workloads, DELIVERER, workload, settlement.orphans);
@@ -448,7 +448,7 @@ async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code
         for policy in &candidates {
             let alone = settlement.decision.alone(policy).plan(workload);
             let alone = completion(workload, settlement.ours, alone);
-            if let Err(refused) = run.completer.send(workload, &alone, Try::Dry).await
+            if let Err(refused) = run.completer.sender.send(workload, &alone, Try::Dry).await
                 && matches!(refused.code(), 403 | 422)
                 && !refused.is_not_applied()
             {
@@ -485,7 +485,7 @@ async fn assess(run: &Run, workload: &Workload, refused: &CallError, job: &Job) 
         }
         // 404: the server may not serve the kind yet. 409, 422 and, on old patch levels, 500: a test of the patch may have
         // failed. 0, 504 and others: the write may have happened. The object itself shows which.
-        status => match run.completer.fetch(&job.key).await {
+        status => match run.completer.sender.fetch(&job.key).await {
             Ok(None) => Assessment::Stale(None),
             Ok(Some(fresh)) if fresh.meta().resource_version.as_deref() != Some(workload.resource_version()) => {
                 Assessment::Stale(
@@ -518,7 +518,7 @@ fn after(refused: &CallError) -> Duration {
 fn foresee(run: &Run, refused_for: Duration) {
     let now = Instant::now();
     let until = now + run.operator().timing.workloads.trouble;
-    match &run.completer.lane {
+    match &run.completer.sender.lane {
         Some(lane) if lane.is_open(now) => return,
         Some(_) => {
             let message = "the API server refuses the priority lane: apply `config/rbac/priority-lane`, or do without `--priority-lane`";

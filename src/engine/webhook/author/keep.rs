@@ -19,7 +19,8 @@ use crate::engine::lifecycle::{
 };
 use crate::engine::probe::{ProbeResult, is_unanswered, repeat, unanswered};
 use crate::engine::reach::{Reach, Reachable};
-use crate::engine::registration::{self, Edition, Editions, RegistrationKey, is_marked};
+use crate::engine::registrar::RegistrationKey;
+use crate::engine::registration::{self, Edition, Editions, is_marked};
 use crate::engine::revision_of;
 use crate::engine::webhook;
 use crate::operator::Operator;
