@@ -13,7 +13,7 @@ use sidecar_policy::policy::extent;
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::task::JoinHandle;
 
 crate::tests![
@@ -37,11 +37,6 @@ crate::tests![
     a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_accepted,
     a_status_that_cannot_be_written_holds_no_rollout_back,
 ];
-
-/// Locks `mutex`, also after a panic of another test thread.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(crate) const REVISIONS: &str = "/apis/apps/v1/namespaces/scpol-system/controllerrevisions";
 

@@ -9,8 +9,8 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// The number of concurrent tests, each with its own server, which takes up to 500 MB. Eight keep two processors busy.
@@ -95,7 +95,7 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         eprintln!("the seconds cannot be written: {error}");
     }
     // At the end, where a reader of the end of a log finds it.
-    for why in [&RETRIED, &FAILED].iter().flat_map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone()) {
+    for why in [&RETRIED, &FAILED].iter().flat_map(|kept| support::lock(kept).clone()) {
         eprintln!("\n{}", why.chars().take(REASON).collect::<String>());
     }
     if conclusion.num_passed + conclusion.num_failed == 0 {
@@ -158,7 +158,7 @@ fn may_run_again(name: &str) -> bool {
 /// Prints `why` at once, because the other tests may take minutes, and keeps it for the end.
 fn tell_at_once(kept: &Mutex<Vec<String>>, why: String) {
     eprintln!("{why}");
-    kept.lock().unwrap_or_else(PoisonError::into_inner).push(why);
+    support::lock(kept).push(why);
 }
 
 /// Prints the slowest tests, and writes all durations to `target/seconds/servers.txt`, one per line.
@@ -174,14 +174,12 @@ fn tell(taken: &[(String, f64)]) -> Result<()> {
             taken.iter().filter(|(name, _)| name.starts_with(what)).map(|(_, seconds)| *seconds).collect();
         eprintln!("{:8.1} s  in {} {what}s of servers", these.iter().sum::<f64>(), these.len());
     }
-    let retried: Vec<String> = RETRIED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    let retried = support::lock(&RETRIED)
         .iter()
         .map(|why| why.chars().take(REASON).collect::<String>() + "\n")
-        .collect();
+        .collect::<String>();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/seconds");
     std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("retried.txt"), retried.concat())?;
+    std::fs::write(folder.join("retried.txt"), retried)?;
     Ok(std::fs::write(folder.join("servers.txt"), lines)?)
 }

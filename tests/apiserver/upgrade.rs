@@ -10,7 +10,7 @@ use kube::Client;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
@@ -46,7 +46,7 @@ impl Balancer {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Vec<(SocketAddr, Vec<AbortHandle>)>) -> T) -> T {
-        change(&mut self.backends.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut lock(&self.backends))
     }
 
     fn add(&self, url: &str) -> Result<()> {
@@ -98,7 +98,7 @@ async fn balance(listener: TcpListener, backends: Backends) {
     let mut turn = 0;
     while let Ok((mut client, _)) = listener.accept().await {
         turn += 1;
-        let mut backends = backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut backends = lock(&backends);
         let count = backends.len();
         let Some((address, open)) = (count > 0).then(|| &mut backends[turn % count]) else { continue };
         let address = *address;
@@ -201,8 +201,8 @@ async fn world(balancer: &Balancer) -> Result<(World, [Operator; 2])> {
     balancer.add(world.cluster.url())?;
     let kubeconfig = balancer.kubeconfig(&world.cluster, User::Operator)?;
     let mut operators = [
-        Operator::start_with(&world.cluster, &kubeconfig, &[])?,
-        Operator::start_with(&world.cluster, &kubeconfig, &[])?,
+        Operator::start_in(&world.cluster, &kubeconfig, &[], &Surroundings::default())?,
+        Operator::start_in(&world.cluster, &kubeconfig, &[], &Surroundings::default())?,
     ];
     for operator in &mut operators {
         operator.wait_ready().await?;

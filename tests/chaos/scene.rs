@@ -81,7 +81,7 @@ impl Scene {
 
     /// Sets the surroundings of the operator from its next start on.
     pub(crate) fn surround(&self, surroundings: Surroundings) {
-        *self.surroundings.lock().expect("nobody panics with it") = surroundings;
+        *lock(&self.surroundings) = surroundings;
     }
 
     /// An operator with the name `replica` that connects through the proxy.
@@ -96,7 +96,7 @@ impl Scene {
 
     /// An operator beside the one of this scene, with the same surroundings, and its own `proxy`.
     pub(crate) fn second_replica(&self, proxy: &Proxy) -> Result<Operator> {
-        let surroundings = self.surroundings.lock().expect("nobody panics with it").clone();
+        let surroundings = lock(&self.surroundings).clone();
         self.replica_behind(proxy, "scpol-1", free_port(), &surroundings)
     }
 
@@ -127,10 +127,10 @@ impl Scene {
 
     /// Starts the operator, or restarts it after a kill. Like a container of one pod it keeps its name and address.
     pub(crate) fn start(&self) -> Result<u32> {
-        let mut operator = self.operator.lock().expect("nobody panics with it");
+        let mut operator = lock(&self.operator);
         // The dead process is dropped first, to free its port.
         drop(operator.take());
-        let surroundings = self.surroundings.lock().expect("nobody panics with it").clone();
+        let surroundings = lock(&self.surroundings).clone();
         let started = self.replica_in("scpol-0", self.webhook, &surroundings)?;
         let pid = started.pid();
         *operator = Some(started);
@@ -143,54 +143,53 @@ impl Scene {
         self.is_ready().await
     }
 
+    /// Lends the operator to `asks`.
+    async fn lent<T>(&self, asks: impl AsyncFnOnce(&mut Operator) -> Result<T>) -> Result<T> {
+        let mut operator = lock(&self.operator).take().context("not started")?;
+        let answer = asks(&mut operator).await;
+        *lock(&self.operator) = Some(operator);
+        answer
+    }
+
     /// A metric of the operator.
     pub(crate) async fn metric(&self, series: &str) -> Result<f64> {
-        let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
-        let value = operator.metric(series).await;
-        *self.operator.lock().expect("nobody panics with it") = Some(operator);
-        value
+        self.lent(async |operator| operator.metric(series).await).await
     }
 
     /// The HTTP status of a page of the operator.
     pub(crate) async fn page(&self, path: &str) -> Result<u16> {
-        let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
-        let answer = operator.get(path).await;
-        *self.operator.lock().expect("nobody panics with it") = Some(operator);
-        Ok(answer?.0)
+        Ok(self.lent(async |operator| operator.get(path).await).await?.0)
     }
 
     /// The process id of the operator.
     pub(crate) fn pid(&self) -> Result<u32> {
-        Ok(self.operator.lock().expect("nobody panics with it").as_ref().context("not started")?.pid())
+        Ok(lock(&self.operator).as_ref().context("not started")?.pid())
     }
 
     /// Stops the operator properly, and returns its exit code.
     pub(crate) async fn stop(&self) -> Result<Option<i32>> {
-        let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
+        let operator = lock(&self.operator).take().context("not started")?;
         operator.stop().await
     }
 
     /// Waits until the operator is ready.
     pub(crate) async fn is_ready(&self) -> Result<()> {
-        let mut operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
-        let ready = operator.wait_ready().await;
-        *self.operator.lock().expect("nobody panics with it") = Some(operator);
-        ready
+        self.lent(async |operator| operator.wait_ready().await).await
     }
 
     /// Sends the operator a signal.
     pub(crate) fn signal(&self, name: &str) -> Result<()> {
-        self.operator.lock().expect("nobody panics with it").as_ref().context("not started")?.signal(name)
+        lock(&self.operator).as_ref().context("not started")?.signal(name)
     }
 
     /// Kills the operator and waits for its end.
     pub(crate) fn kill(&self) {
-        drop(self.operator.lock().expect("nobody panics with it").take());
+        drop(lock(&self.operator).take());
     }
 
     /// The operator's log since its last start.
     pub(crate) fn log(&self) -> String {
-        self.operator.lock().expect("nobody panics with it").as_ref().map(Operator::log).unwrap_or_default()
+        lock(&self.operator).as_ref().map(Operator::log).unwrap_or_default()
     }
 
     /// Runs `story`, and restarts the operator after a kill by the proxy.
@@ -393,7 +392,7 @@ impl Scene {
     /// Asks the oracle about the writes since [`Self::begin`], which must be right at any time.
     pub(crate) fn judge_writes(&self) -> Result<Oracle> {
         let mut oracle = Oracle::new(Self::site());
-        if let Some(known) = &*self.known.lock().expect("nobody panics with it") {
+        if let Some(known) = &*lock(&self.known) {
             oracle.begin(known);
         }
         oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
@@ -511,7 +510,7 @@ impl Scene {
     /// The same, but the oracle knows what is stored now.
     pub(crate) async fn begin_with_what_is_stored(&self) -> Result<()> {
         let state = self.state().await?;
-        *self.known.lock().expect("nobody panics with it") = Some(state);
+        *lock(&self.known) = Some(state);
         self.begin()
     }
 

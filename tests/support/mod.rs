@@ -153,15 +153,10 @@ impl Operator {
 
     /// Starts the operator as `user`.
     pub fn start_as(cluster: &ControlPlane, user: User, flags: &[&str]) -> Result<Self> {
-        Self::start_with(cluster, &cluster.kubeconfig(user), flags)
+        Self::start_in(cluster, &cluster.kubeconfig(user), flags, &Surroundings::default())
     }
 
-    /// Starts the operator with its own kubeconfig.
-    pub fn start_with(cluster: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
-        Self::start_in(cluster, kubeconfig, flags, &Surroundings::default())
-    }
-
-    /// Starts the operator in unusual surroundings.
+    /// Starts the operator with its own kubeconfig, in unusual surroundings.
     pub fn start_in(
         cluster: &ControlPlane,
         kubeconfig: &Path,
@@ -309,6 +304,11 @@ impl Drop for Operator {
 thread_local! {
     /// Notes that are printed if the test of this thread fails.
     static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Locks `mutex`, also after a panic of another thread.
+pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Records `text` for a failure of the test of this thread.
