@@ -126,7 +126,7 @@ fn policy(name: &str, namespaces: Value) -> Value {
     if !namespaces.is_null() {
         spec["namespaces"] = namespaces;
     }
-    json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec })
+    policy_object(name, &spec)
 }
 
 /// The longest possible names of namespaces.

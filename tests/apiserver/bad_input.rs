@@ -136,7 +136,7 @@ async fn what_a_current_server_has_no_more_is_said() -> Result<()> {
     let wait = ["wait", "--for=condition=Stalled", "sidecarpolicy/envoy", "--timeout=30s"];
     world.cluster.kubectl_output(User::Admin, &wait).await?;
     // Rejected or pruned here, never silently kept.
-    let typo = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "typo" }, "spec": { "namespacs": ["a"], "template": sidecar("x")["template"] } });
+    let typo = policy_object("typo", &with("namespacs", json!(["a"])));
     assert!(
         request(&world.admin, "POST", "/apis/scpol.dev/v1alpha1/sidecarpolicies?fieldValidation=Strict", &typo)
             .await

@@ -227,11 +227,8 @@ async fn explain_sums_up_the_workloads_of_a_kind_of_a_label_or_of_all_namespaces
 
 async fn diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloads() -> Result<()> {
     let world = World::new().await?;
-    let policy = |name: &str, spec: Value| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec });
-    let file = world.cluster.dir().join("new.yaml");
-    let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
-    std::fs::write(&file, policy("new", json!({ "template": template })).to_string())?;
-    let diff = ["diff", "--new", file.to_str().unwrap_or_default()];
+    let file = world.policy_file("new", &sidecar("envoy"))?;
+    let diff = ["diff", "--new", &file];
     let (code, none) = scpol(&world.cluster, &diff).await?;
     assert_eq!((code, none.trim()), (0, "0 workloads: nothing changes"));
 
@@ -285,12 +282,9 @@ async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> 
                 "{engine}"
             );
         }
-        let file = world.cluster.dir().join("new.yaml");
         let mut edited = by(engine, sidecar("envoy"));
         let diff = async |edited: &Value| {
-            let new = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": edited });
-            std::fs::write(&file, new.to_string())?;
-            scpol(&world.cluster, &["diff", "--new", file.to_str().context("a path in UTF-8")?]).await
+            scpol(&world.cluster, &["diff", "--new", &world.policy_file("envoy", edited)?]).await
         };
         let (code, told) = diff(&edited).await?;
         assert_eq!((code, told.lines().next()), (0, Some("2 workloads: nothing changes")), "{engine}");
@@ -332,18 +326,13 @@ async fn who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_th
     world.create_async(DEPLOYMENTS, &deployment("web")).await?;
     let kubeconfig = world.cluster.kubeconfig(User::Bystander);
     let kubeconfig = kubeconfig.to_str().context("a path in UTF-8")?;
-    let file = world.cluster.dir().join("new.yaml");
-    let asked = |spec: Value| {
-        let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "new" }, "spec": spec });
-        std::fs::write(&file, policy.to_string())
-    };
     let template = sidecar("envoy")["template"].clone();
-    let diff = ["diff", "--kubeconfig", kubeconfig, "--new", file.to_str().context("a path in UTF-8")?];
-    asked(json!({ "template": template }))?;
+    let file = world.policy_file("new", &sidecar("envoy"))?;
+    let diff = ["diff", "--kubeconfig", kubeconfig, "--new", &file];
     let (code, told) = scpol(&world.cluster, &diff).await?;
     assert!(code == 1 && told.starts_with("1 workload: 1 gains"), "nobody asks for a Namespace: {code} {told}");
     let labels = json!({ "matchLabels": { "team": "shop" } });
-    asked(json!({ "template": template, "namespaceSelector": labels }))?;
+    world.policy_file("new", &json!({ "template": template, "namespaceSelector": labels }))?;
     let (code, told) = scpol(&world.cluster, &diff).await?;
     assert!(code == 2 && told.contains("cannot read the Namespaces, which a policy decides by"), "{code} {told}");
     world.policy("stored", json!({ "template": template, "namespaceSelector": labels })).await?;

@@ -102,7 +102,7 @@ async fn without_a_schema_the_operator_finds_every_fault_by_itself() -> Result<(
     let world = World::new().await?;
     let definition = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions/sidecarpolicies.scpol.dev";
     world.patch(definition, &json!([{ "op": "remove", "path": "/spec/validation" }])).await?;
-    let anything = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "probe" }, "spec": 7 });
+    let anything = policy_object("probe", &json!(7));
     let probe = format!("{POLICIES}?dryRun=All");
     within(LIMIT, "the server takes anything", || async {
         Ok(request(&world.admin, "POST", &probe, &anything).await.is_ok())

@@ -228,20 +228,14 @@ async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no
     let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST).nodes(1)).await?.operated(&[]).await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
         let spec = by(engine, sidecar("envoy"));
-        let object = json!({
-            "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec,
-        });
         world.enforce("envoy", spec.clone()).await?;
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("policy.json");
-        std::fs::write(&file, object.to_string())?;
-        let file = file.to_str().context("a path in UTF-8")?;
+        let file = world.policy_file("envoy", &spec)?;
         // With an operator that sees all of it at once afterwards, and with one that watches.
         for is_frozen in [true, false, true] {
             if is_frozen {
                 operator.signal("STOP")?;
             }
-            world.cluster.kubectl_output(User::Admin, &["replace", "--force", "-f", file]).await?;
+            world.cluster.kubectl_output(User::Admin, &["replace", "--force", "-f", &file]).await?;
             if is_frozen {
                 within(COLLECTED, "it is collected", || async { Ok(world.registered().await?.is_empty()) }).await?;
                 operator.signal("CONT")?;

@@ -148,15 +148,12 @@ async fn a_plan_works_before_the_switch_is_turned_and_for_a_file_that_is_not_app
     ensure!(said.contains("default    Deployment  before  patch template  it has no sidecar of the policy"), "{said}");
     ensure!(said.contains("Nothing of this happens until"), "{said}");
 
-    let file = world.cluster.dir().join("envoy.yaml");
-    let spec = rolling("envoy:2", json!({ "steps": [{ "namespaces": ["other"] }] }));
-    let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec });
-    std::fs::write(&file, policy.to_string())?;
-    let file = file.to_str().context("it is text")?;
-    let plan = report(&world, &["plan", "-f", file], 0).await?;
+    let steps = json!({ "steps": [{ "namespaces": ["other"] }] });
+    let file = world.policy_file("envoy", &rolling("envoy:2", steps))?;
+    let plan = report(&world, &["plan", "-f", &file], 0).await?;
     let lines = told(&plan, &["step", "name", "action", "code"]);
     assert_eq!(lines, ["2 before Patch null", "2 edited Leave SCP0410", "2 web Patch null"]);
-    ensure!(rollout(&world, &["plan", "log", "-f", file], 2).await?.contains("no SidecarPolicy `log`"));
+    ensure!(rollout(&world, &["plan", "log", "-f", &file], 2).await?.contains("no SidecarPolicy `log`"));
     let stored = world.get(&path("web")).await?.context("it is there")?;
     assert_eq!(image_of(&stored, "envoy"), "envoy:1", "a plan changes nothing");
     Ok(())
@@ -214,11 +211,8 @@ async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays()
     }
     let said = report(&world, &["remove", "envoy", "--yes"], 1).await?;
     assert_eq!(told(&said, &["name", "code"]), ["edited SCP0411"]);
-    let file = world.cluster.dir().join("envoy.yaml");
-    let spec = sidecar("envoy");
-    let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec });
-    std::fs::write(&file, policy.to_string())?;
-    let done = report(&world, &["remove", "envoy", "--yes", "-f", file.to_str().context("it is text")?], 0).await?;
+    let file = world.policy_file("envoy", &sidecar("envoy"))?;
+    let done = report(&world, &["remove", "envoy", "--yes", "-f", &file], 0).await?;
     assert_eq!(told(&done, &["name", "result"]), ["edited Removed"]);
     let edited = world.get(&path("edited")).await?.context("it is there")?;
     assert_eq!(containers(&edited), ["app"]);

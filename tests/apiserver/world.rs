@@ -69,9 +69,16 @@ impl World {
 
     /// Creates a SidecarPolicy.
     pub async fn policy(&self, name: &str, spec: Value) -> Result<()> {
-        let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec });
+        let policy = policy_object(name, &spec);
         policies(&self.cluster).create(&Default::default(), &serde_json::from_value(policy)?).await?;
         Ok(())
+    }
+
+    /// Writes a SidecarPolicy into a file, and gives its path.
+    pub fn policy_file(&self, name: &str, spec: &Value) -> Result<String> {
+        let file = self.cluster.dir().join(format!("{name}.yaml"));
+        std::fs::write(&file, policy_object(name, spec).to_string())?;
+        Ok(file.to_str().context("a path in UTF-8")?.to_owned())
     }
 
     /// Merges into the spec of a SidecarPolicy.
@@ -329,6 +336,11 @@ fn message(method: &str, path: &str, body: &Value) -> Request<Vec<u8>> {
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let message = Request::builder().method(method).uri(path).header("Content-Type", content).body(bytes);
     message.expect("a well-formed request")
+}
+
+/// A SidecarPolicy.
+pub fn policy_object(name: &str, spec: &Value) -> Value {
+    json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec })
 }
 
 /// A policy for Deployments that adds one container.

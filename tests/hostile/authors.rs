@@ -147,7 +147,7 @@ fn by_eviction() -> Value {
 }
 
 fn policy(name: &str) -> Value {
-    json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec(name) })
+    policy_object(name, &spec(name))
 }
 
 /// A request.
