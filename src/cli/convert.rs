@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, ReadOptions, SiteOptions};
-use super::output::remark;
+use super::output::{self, remark};
 use crate::convert::{Conversion, Converted, Finding, Weight, convert};
 use crate::manifest::{self, File, Layout};
 use anyhow::Result;
@@ -46,7 +46,9 @@ pub(super) fn run(options: &ConvertOptions, out: &mut impl Write) -> Result<End>
     let conversion = convert(&files, &odd_spaces, &options.namespace, &site);
     let report = report(&conversion, &files);
     match (options.output, options.report) {
-        (Output::Json, _) => writeln!(out, "{}", serde_json::to_string_pretty(&machine(&conversion))?)?,
+        (Output::Json, _) => {
+            output::Output::Json.is_written("ConvertReport", || machine(&conversion), out)?;
+        }
         (Output::Yaml, true) => out.write_all(report.as_bytes())?,
         (Output::Yaml, false) => {
             out.write_all(yaml(&conversion.policies).as_bytes())?;
@@ -55,7 +57,7 @@ pub(super) fn run(options: &ConvertOptions, out: &mut impl Write) -> Result<End>
     }
     out.flush()?;
     let is_fine = !conversion.policies.is_empty() && !conversion.needs_attention();
-    Ok(if is_fine { End::Fine } else { End::Finding })
+    Ok(End::fine_if(is_fine))
 }
 
 fn yaml(policies: &[Converted]) -> String {
@@ -148,8 +150,6 @@ fn machine(conversion: &Conversion) -> Value {
         json!({ "result": finding.weight.word(), "source": place, "message": finding.message })
     });
     json!({
-        "apiVersion": "cli.scpol.dev/v1alpha1",
-        "kind": "ConvertReport",
         "policies": policies.collect::<Vec<_>>(),
         "initializerNames": conversion.initializer_names(),
         "findings": findings.collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! `scpol drain`: releases objects that wait for an initializer. Works without an operator.
 
 use super::live::Within;
-use super::output::{Names, Output, Printing, Text, age};
+use super::output::{Names, Output, Printing, age};
 use super::waiting::{self, Look, Waited, Waiting};
 use super::{Cluster, End, live};
 use crate::cluster::discovery;
@@ -42,35 +42,34 @@ pub(super) async fn run(options: DrainOptions, out: &mut impl Write) -> Result<E
             waiting::clear(&client, object, &is_cleared).await;
         }
     }
-    print(&waiting, &unseen, &options, out)?;
+    let printing = &options.printing;
+    printing.output.report(
+        "DrainReport",
+        || json!({ "items": waiting }),
+        out,
+        |out| match printing.output {
+            Output::Name => {
+                waiting.iter().try_for_each(|object| Ok(writeln!(out, "{}/{}", object.resource, object.name)?))
+            }
+            _ => print(&waiting, unseen.is_empty(), printing, out),
+        },
+    )?;
     if !unseen.is_empty() {
         bail!("something may wait that could not be looked at: {}", unseen.join("; "));
     }
     let all_done = waiting.iter().all(|object| object.result == Waited::Cleared && object.pending.is_empty());
-    Ok(if all_done { End::Fine } else { End::Finding })
+    Ok(End::fine_if(all_done))
 }
 
-fn print(waiting: &[Waiting], unseen: &[String], options: &DrainOptions, out: &mut impl Write) -> Result<()> {
-    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "DrainReport", "items": waiting });
-    if options.printing.is_written(document, out)? {
-        return Ok(());
-    }
-    let out = &mut Text::new(out);
-    if options.printing.output == Output::Name {
-        return waiting.iter().try_for_each(|object| Ok(writeln!(out, "{}/{}", object.resource, object.name)?));
-    }
-    match (waiting, unseen) {
-        ([], _) if options.printing.no_headers => return Ok(()),
-        ([], []) => return Ok(writeln!(out, "Nothing waits for an initializer.")?),
-        ([], _) => return Ok(writeln!(out, "Nothing waits for an initializer in what could be looked at.")?),
-        _ => {}
-    }
+fn print(waiting: &[Waiting], is_all: bool, printing: &Printing<Names>, out: &mut impl Write) -> Result<()> {
+    let nothing = "Nothing waits for an initializer";
+    let nothing = if is_all { format!("{nothing}.") } else { format!("{nothing} in what could be looked at.") };
     let row = |object: &Waiting| {
         let (age, names) = (age(object.age_seconds), object.pending.join(", "));
         [object.namespace.clone(), object.resource.clone(), object.name.clone(), age, names, result(object)]
     };
     let header = ["NAMESPACE", "RESOURCE", "NAME", "AGE", "WAITS FOR", "RESULT"];
-    options.printing.table(header, waiting.iter().map(row), out)
+    printing.list(nothing, header, waiting.iter().map(row), out)
 }
 
 fn result(object: &Waiting) -> String {

@@ -60,8 +60,8 @@ pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> 
     }
     out.flush()?;
     // As in `scpol diff` and `kubectl diff`, differences are the finding.
-    let differs = options.diff && notes.iter().any(|notes| !notes.diff.is_empty());
-    Ok(if differs || notes.iter().any(|notes| notes.has_failed) { End::Finding } else { End::Fine })
+    let is_fine = |notes: &Notes| !notes.has_failed && (!options.diff || notes.diff.is_empty());
+    Ok(End::fine_if(notes.iter().all(is_fine)))
 }
 
 /// The input of every injection.

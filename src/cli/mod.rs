@@ -246,6 +246,12 @@ enum End {
     Finding,
 }
 
+impl End {
+    fn fine_if(is_fine: bool) -> Self {
+        if is_fine { Self::Fine } else { Self::Finding }
+    }
+}
+
 /// Runs the command from the command line.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os();

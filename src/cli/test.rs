@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Reading, plan};
-use super::output::{self, Cases, Output, Printing, Text, counted, remark, unified_diff};
+use super::output::{self, Cases, Output, Printing, counted, remark, unified_diff};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
     out.flush()?;
     let broken = results.iter().filter(|result| result.broken).count();
     ensure!(broken == 0, "{} cannot be run: see above", counted(broken, "case", "cases"));
-    Ok(if results.iter().all(|result| result.ok) { End::Fine } else { End::Finding })
+    Ok(End::fine_if(results.iter().all(|result| result.ok)))
 }
 
 /// The result of a case.
@@ -102,17 +102,15 @@ impl CaseResult {
 }
 
 fn print(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
-    let report =
-        || serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
-    if printing.is_written(report, out)? {
-        return Ok(());
-    }
     if printing.output == Output::Junit {
         let mut suite = TestSuite::new("cases");
         suite.add_test_cases(results.iter().map(CaseResult::junit));
         return output::write_junit("scpol test", [suite], out);
     }
-    let out = &mut Text::new(out);
+    printing.output.report("TestReport", || json!({ "cases": results }), out, |out| tell(printing, results, out))
+}
+
+fn tell(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
     let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
     if !failed.is_empty() {
         let rows = failed.iter().flat_map(|result| {
@@ -123,15 +121,9 @@ fn print(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Writ
         });
         printing.table(["CASE", "FAULT"], rows, out)?;
     }
-    if printing.no_headers {
-        return Ok(());
-    }
-    if !failed.is_empty() {
-        writeln!(out)?;
-    }
-    let cases = counted(results.len(), "case", "cases");
-    writeln!(out, "{cases}: {} ok, {} failed", results.len() - failed.len(), failed.len())?;
-    Ok(())
+    let gap = if failed.is_empty() { "" } else { "\n" };
+    let (cases, ok) = (counted(results.len(), "case", "cases"), results.len() - failed.len());
+    printing.line(format_args!("{gap}{cases}: {ok} ok, {} failed", failed.len()), out)
 }
 
 const POLICY: &str = "policy.yaml";

@@ -36,7 +36,7 @@ pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End
     }
     out.write_all(text.as_bytes())?;
     out.flush()?;
-    Ok(if leftovers.is_empty() { End::Fine } else { End::Finding })
+    Ok(End::fine_if(leftovers.is_empty()))
 }
 
 /// The results of the removal from a file, besides its text.

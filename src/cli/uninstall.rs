@@ -207,7 +207,7 @@ impl<W: Write> Removal<'_, W> {
         }
         self.tell_kept().await?;
         let is_left = |item: &Item| matches!(item.result, Fate::Left | Fate::Terminating | Fate::Failed);
-        Ok(if self.items.iter().any(is_left) { End::Finding } else { End::Fine })
+        Ok(End::fine_if(!self.items.iter().any(is_left)))
     }
 
     /// Reports that waiting objects of a resource cannot be listed.
@@ -233,8 +233,7 @@ impl<W: Write> Removal<'_, W> {
             self.tell(piece.title(), Fate::WouldDelete, None);
         }
         self.tell_kept().await?;
-        let is_bad = self.items.iter().any(|item| item.result == Fate::Failed);
-        Ok(if is_bad { End::Finding } else { End::Fine })
+        Ok(End::fine_if(self.items.iter().all(|item| item.result != Fate::Failed)))
     }
 
     async fn carry_out(&mut self) -> Result<End> {
@@ -578,15 +577,16 @@ impl<W: Write> Removal<'_, W> {
         if let Some(error) = self.unheard.take() {
             return Err(error.into());
         }
-        let items = &self.items;
-        let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "UninstallReport", "items": items });
-        if self.options.output.is_written(document, self.out)? {
-            return Ok(());
-        }
-        if self.items.iter().all(|item| item.result == Fate::Kept) {
-            writeln!(self.out, "Nothing else of sidecar-policy is in this cluster.")?;
-        }
-        Ok(())
+        let Self { items, options, out, .. } = self;
+        options.output.report(
+            "UninstallReport",
+            || json!({ "items": items }),
+            *out,
+            |out| match items.iter().all(|item| item.result == Fate::Kept) {
+                true => Ok(writeln!(out, "Nothing else of sidecar-policy is in this cluster.")?),
+                false => Ok(()),
+            },
+        )
     }
 }
 

@@ -16,10 +16,5 @@ pub(super) struct VersionOptions {
 /// Prints the version of this program. `scpol check` shows the version of the operator.
 pub(super) fn run(options: &VersionOptions, out: &mut impl Write) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
-    let report = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "Version", "version": version });
-    if !options.output.is_written(report, out)? {
-        writeln!(out, "scpol {version}")?;
-    }
-    out.flush()?;
-    Ok(())
+    options.output.report("Version", || json!({ "version": version }), out, |out| Ok(writeln!(out, "scpol {version}")?))
 }

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::cli::End;
-use crate::cli::output::{Checks, Output, Printing, Text, counted};
+use crate::cli::output::{Checks, Output, Printing, counted};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
@@ -136,14 +136,12 @@ impl Report {
     }
 
     pub(super) fn print(&self, printing: &Printing<Checks>, out: &mut impl Write) -> Result<()> {
-        let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "CheckReport", "server": self.server, "items": self.items });
-        if printing.is_written(document, out)? {
-            return Ok(());
-        }
-        let out = &mut Text::new(out);
-        if !printing.no_headers {
-            writeln!(out, "{}\n", self.headline())?;
-        }
+        let fields = || json!({ "server": self.server, "items": self.items });
+        printing.output.report("CheckReport", fields, out, |out| self.tell(printing, out))
+    }
+
+    fn tell(&self, printing: &Printing<Checks>, out: &mut impl Write) -> Result<()> {
+        printing.line(self.headline(), out)?;
         let row = |item: &Item| {
             let code = item.code.clone().unwrap_or("-".to_owned());
             [item.result.word().to_owned(), code, item.check.clone(), item.message.clone()]
@@ -154,18 +152,11 @@ impl Report {
                 let fix = if item.fix.is_empty() { "-".to_owned() } else { item.fix.clone() };
                 [result, code, check, message, fix]
             });
-            printing.table(["RESULT", "CODE", "CHECK", "MESSAGE", "FIX"], rows, out)?;
-            return Ok(out.flush()?);
+            return printing.section(["RESULT", "CODE", "CHECK", "MESSAGE", "FIX"], rows, out);
         }
-        printing.table(["RESULT", "CODE", "CHECK", "MESSAGE"], self.items.iter().map(row), out)?;
-        if printing.no_headers {
-            return Ok(out.flush()?);
-        }
+        printing.section(["RESULT", "CODE", "CHECK", "MESSAGE"], self.items.iter().map(row), out)?;
         let fixes = self.items.iter().filter(|item| !item.fix.is_empty());
-        for (index, item) in fixes.enumerate() {
-            writeln!(out, "{}{}: {}", if index == 0 { "\n" } else { "" }, item.check, item.fix)?;
-        }
-        Ok(out.flush()?)
+        printing.notes(fixes.map(|item| format!("{}: {}", item.check, item.fix)), out)
     }
 
     /// The exit code of the command.

@@ -2,7 +2,7 @@
 
 use super::DiffOptions;
 use crate::cli::files::{Subject, title};
-use crate::cli::output::{Text, unified_diff};
+use crate::cli::output::unified_diff;
 use crate::decision::Decision;
 use crate::inject;
 use crate::manifest::{self, Layout};
@@ -221,10 +221,8 @@ impl Report {
 
     pub(super) fn print(&self, options: &DiffOptions, out: &mut impl Write) -> Result<()> {
         let count = |change| self.count(change);
-        let document = || {
+        let fields = || {
             json!({
-                "apiVersion": "cli.scpol.dev/v1alpha1",
-                "kind": "DiffReport",
                 "workloads": self.workloads,
                 "gain": count(Change::Gains),
                 "lose": count(Change::Loses),
@@ -235,31 +233,21 @@ impl Report {
                 "items": self.changed,
             })
         };
-        if options.printing.is_written(document, out)? {
-            return Ok(());
-        }
-        let out = &mut Text::new(out);
-        let printing = &options.printing;
-        if !printing.no_headers {
-            writeln!(out, "{}", self.headline())?;
-        }
-        if self.is_empty() {
-            return Ok(());
-        }
         let rows = self.changed.iter().flat_map(|changed| {
             changed.changes.iter().map(|row| {
                 let policy = if row.policy.is_empty() { "-" } else { &row.policy };
                 [row.change.word(), &changed.title, policy, &row.message].map(str::to_owned)
             })
         });
-        if !printing.no_headers {
-            writeln!(out)?;
-        }
-        printing.table(["CHANGE", "WORKLOAD", "POLICY", "WHY"], rows, out)?;
-        for changed in self.changed.iter().filter(|changed| options.verbose && !changed.diff.is_empty()) {
-            write!(out, "\n{}", changed.diff)?;
-        }
-        Ok(())
+        let printing = &options.printing;
+        printing.output.report("DiffReport", fields, out, |out| {
+            printing.line(self.headline(), out)?;
+            printing.section(["CHANGE", "WORKLOAD", "POLICY", "WHY"], rows, out)?;
+            for changed in self.changed.iter().filter(|changed| options.verbose && !changed.diff.is_empty()) {
+                write!(out, "\n{}", changed.diff)?;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -52,8 +52,7 @@ pub(super) async fn run(options: DiffOptions, out: &mut impl Write) -> Result<En
     };
     let report = Report::of(&subjects, &versions, &site);
     report.print(&options, out)?;
-    out.flush()?;
-    Ok(if report.is_empty() { End::Fine } else { End::Finding })
+    Ok(End::fine_if(report.is_empty()))
 }
 
 /// Both versions of the policies.

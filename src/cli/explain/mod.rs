@@ -6,7 +6,7 @@ mod summary;
 
 use super::files::{self, ReadOptions, SiteOptions, Subject};
 use super::live::{self, Asked, Known, NotStarting, Scope};
-use super::output::{Printing, Text};
+use super::output::Printing;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
@@ -56,20 +56,21 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
     };
     let mut reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site, minor)).collect();
     reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
-    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
-    if !options.printing.is_written(document, out)? {
-        let out = &mut Text::new(&mut *out);
-        match &reports[..] {
+    let printing = &options.printing;
+    printing.output.report(
+        "ExplainReport",
+        || json!({ "items": reports }),
+        out,
+        |out| match &reports[..] {
             [] => {
                 let place = place.map_or(String::new(), |namespace| format!(" in namespace `{namespace}`"));
-                writeln!(out, "no such workload{place}")?;
+                Ok(writeln!(out, "no such workload{place}")?)
             }
-            [report] => report.write(&options.printing, out)?,
-            reports => summary::write(reports, &known, &options.printing, out)?,
-        }
-    }
-    out.flush()?;
-    Ok(if reports.iter().any(Report::is_finding) { End::Finding } else { End::Fine })
+            [report] => report.write(printing, out),
+            reports => summary::write(reports, &known, printing, out),
+        },
+    )?;
+    Ok(End::fine_if(!reports.iter().any(Report::is_finding)))
 }
 
 async fn known(options: &ExplainOptions, site: &Site) -> Result<Known> {

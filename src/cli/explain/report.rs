@@ -288,26 +288,15 @@ impl Report {
 
     /// Writes the report for people.
     pub(super) fn write(&self, printing: &Printing, out: &mut impl Write) -> Result<()> {
-        if !printing.no_headers {
-            writeln!(out, "{}", self.headline())?;
-        }
-        if self.policies.is_empty() {
-            return Ok(());
-        }
+        printing.line(self.headline(), out)?;
         let rows = self.policies.iter().map(|answer| {
             let row = answer.row.map_or("-".to_owned(), |row| row.to_string());
             let code = answer.code.clone().unwrap_or("-".to_owned());
             [answer.policy.clone(), answer.result.word().to_owned(), row, code, answer.message.clone()]
         });
-        if printing.no_headers {
-            return printing.table(HEADER, rows, out);
-        }
-        writeln!(out)?;
-        printing.table(HEADER, rows, out)?;
-        for (index, note) in self.notes().iter().enumerate() {
-            writeln!(out, "{}{note}", if index == 0 { "\n" } else { "" })?;
-        }
-        Ok(())
+        printing.section(HEADER, rows, out)?;
+        let notes = if self.policies.is_empty() { Vec::new() } else { self.notes() };
+        printing.notes(notes, out)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::report::{Answer, Finding, Report};
 use crate::api::code::Code;
-use crate::cli::live::Known;
+use crate::cli::live::{Invalid, Known};
 use crate::cli::output::Printing;
 use crate::policy::Policies;
 use anyhow::Result;
@@ -13,32 +13,23 @@ const HEADER: [&str; 6] = ["WORKLOAD", "POLICY", "RESULT", "ROW", "CODE", "REASO
 /// Writes the summary of several `reports`. Only the report on a single workload shows the compared values.
 pub(super) fn write(reports: &[Report], known: &Known, printing: &Printing, out: &mut impl Write) -> Result<()> {
     let Known { policies, invalid, idle } = known;
-    let rows: Vec<_> = reports.iter().flat_map(rows).collect();
-    if printing.no_headers {
-        return printing.table(HEADER, rows, out);
-    }
-    writeln!(out, "{}", headline(reports, policies))?;
-    if !rows.is_empty() {
-        writeln!(out)?;
-        printing.table(HEADER, rows, out)?;
-    }
+    printing.line(headline(reports, policies), out)?;
+    printing.section(HEADER, reports.iter().flat_map(rows), out)?;
     if policies.iter().next().is_none() && invalid.is_empty() {
         return Ok(());
     }
-    writeln!(out)?;
-    for invalid in invalid {
-        writeln!(out, "{} is not valid itself, and not in force: `kubectl describe scpol {0}` says why", invalid.name)?;
-    }
-    for (policy, why) in idle {
-        writeln!(out, "{policy} is not in force: {why}")?;
-    }
-    if reports.iter().any(|report| report.answers().iter().any(|answer| answer.result == Finding::Missed)) {
-        writeln!(
-            out,
-            "missed it: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what runs is never changed. Create it anew to have it injected."
-        )?;
-    }
-    Ok(writeln!(out, "Asked about one workload alone, `scpol explain` says what was compared with what.")?)
+    let invalid = invalid.iter().map(|Invalid { name, .. }| {
+        format!("{name} is not valid itself, and not in force: `kubectl describe scpol {name}` says why")
+    });
+    let idle = idle.iter().map(|(policy, why)| format!("{policy} is not in force: {why}"));
+    let is_missed = |answer: &Answer| answer.result == Finding::Missed;
+    let missed = reports.iter().any(|report| report.answers().iter().any(is_missed)).then(|| {
+        "missed it: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what runs is never \
+         changed. Create it anew to have it injected."
+            .to_owned()
+    });
+    let last = "Asked about one workload alone, `scpol explain` says what was compared with what.".to_owned();
+    printing.notes(invalid.chain(idle).chain(missed).chain([last]), out)
 }
 
 fn headline(reports: &[Report], policies: &Policies) -> String {

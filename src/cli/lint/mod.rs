@@ -5,7 +5,7 @@ mod sarif;
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
-use super::output::{Findings, Output, Printing, Text, counted};
+use super::output::{Findings, Output, Printing, counted};
 use crate::api::code::Code;
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{File, Lines, Location, Manifest};
@@ -75,7 +75,7 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
         return Err(files::all(&faults));
     }
     against?;
-    Ok(if findings.iter().any(|finding| finding.severity <= worst) { End::Finding } else { End::Fine })
+    Ok(End::fine_if(findings.iter().all(|finding| finding.severity > worst)))
 }
 
 /// The reasons why the policies would not be injected into the given workloads.
@@ -217,10 +217,8 @@ impl<'a> Report<'a> {
     }
 
     fn print(&self, printing: &Printing<Findings>, out: &mut impl Write) -> Result<()> {
-        let document = || {
+        let fields = || {
             json!({
-                "apiVersion": "cli.scpol.dev/v1alpha1",
-                "kind": "LintReport",
                 "policies": self.subjects.len(),
                 "errors": self.count(Severity::Error),
                 "warnings": self.count(Severity::Warning),
@@ -228,23 +226,13 @@ impl<'a> Report<'a> {
                 "items": self.rows,
             })
         };
-        if printing.is_written(document, out)? {
-            return Ok(());
-        }
-        let out = &mut Text::new(out);
-        if !printing.no_headers {
-            writeln!(out, "{}", self.headline())?;
-        }
-        if self.rows.is_empty() {
-            return Ok(());
-        }
         let rows = self.rows.iter().map(|row| {
             let place = Location { file: row.file.clone(), line: row.line }.to_string();
             [row.severity.word().to_owned(), row.code.clone(), place, format!("{}: {}", row.field, row.message)]
         });
-        if !printing.no_headers {
-            writeln!(out)?;
-        }
-        printing.table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
+        printing.output.report("LintReport", fields, out, |out| {
+            printing.line(self.headline(), out)?;
+            printing.section(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
+        })
     }
 }

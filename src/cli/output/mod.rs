@@ -17,6 +17,9 @@ use std::fmt::Display;
 use std::io::Write;
 use std::marker::PhantomData;
 
+/// The version of the documents for machines.
+const API_VERSION: &str = "cli.scpol.dev/v1alpha1";
+
 /// How a report is printed. `F` has the formats of the command.
 #[derive(Args, Debug)]
 pub(super) struct Printing<F: Formats = Reports> {
@@ -54,6 +57,55 @@ impl<F: Formats> Printing<F> {
         write_lines(lines.iter().skip(usize::from(self.no_headers)), out)
     }
 
+    /// Writes an empty line and the table of `rows`, or nothing if there are none.
+    pub(super) fn section<const N: usize>(
+        &self,
+        header: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+        out: &mut impl Write,
+    ) -> Result<()> {
+        let mut rows = rows.into_iter().peekable();
+        if rows.peek().is_none() {
+            return Ok(());
+        }
+        if !self.no_headers {
+            writeln!(out)?;
+        }
+        self.table(header, rows, out)
+    }
+
+    /// Writes the table of `rows`, or the line `nothing` if there are none.
+    pub(super) fn list<const N: usize>(
+        &self,
+        nothing: impl Display,
+        header: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+        out: &mut impl Write,
+    ) -> Result<()> {
+        let mut rows = rows.into_iter().peekable();
+        match rows.peek() {
+            Some(_) => self.table(header, rows, out),
+            None => self.line(nothing, out),
+        }
+    }
+
+    /// Writes a line beside the tables, unless only their rows are wanted.
+    pub(super) fn line(&self, line: impl Display, out: &mut impl Write) -> Result<()> {
+        if !self.no_headers {
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
+    }
+
+    /// Writes an empty line and the `notes` below a table, unless only its rows are wanted.
+    pub(super) fn notes(&self, notes: impl IntoIterator<Item = String>, out: &mut impl Write) -> Result<()> {
+        let mut gap = "\n";
+        for note in notes {
+            self.line(format_args!("{}{note}", std::mem::take(&mut gap)), out)?;
+        }
+        Ok(())
+    }
+
     /// Writes those of `rows` that `is_shown`, aligned as in a table of all of them. Each is one line, also on a terminal.
     pub(super) fn rows<const N: usize>(
         &self,
@@ -67,11 +119,6 @@ impl<F: Formats> Printing<F> {
         let lines = table::lines(header, rows, table::state_of(header), screen);
         let is_wanted = |line: usize| if line == 0 { is_headed && !self.no_headers } else { is_shown(line - 1) };
         write_lines(lines.iter().enumerate().filter(|(line, _)| is_wanted(*line)).map(|(_, line)| line), out)
-    }
-
-    /// As [`Output::is_written`].
-    pub(super) fn is_written(&self, document: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
-        self.output.is_written(document, out)
     }
 }
 
@@ -119,13 +166,37 @@ impl<W: Write> Write for Text<W> {
 }
 
 impl Output {
-    /// Writes the report `document` if the format is one that prints the whole document. Returns false for other formats,
-    /// without writing.
-    pub(super) fn is_written(&self, document: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
+    /// Writes a report and ends it: for machines the document of that `kind` with these `fields`, for people what `tell` writes.
+    pub(super) fn report<W: Write>(
+        &self,
+        kind: &str,
+        fields: impl FnOnce() -> Value,
+        out: &mut W,
+        tell: impl FnOnce(&mut Text<&mut W>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.is_written(kind, fields, out)? {
+            tell(&mut Text::new(&mut *out))?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Writes the document of that `kind` with these `fields` if the format is one that prints whole documents. Returns false for
+    /// other formats, without writing.
+    pub(super) fn is_written(&self, kind: &str, fields: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
+        let document = || {
+            let mut document = fields();
+            (document["apiVersion"], document["kind"]) = (API_VERSION.into(), kind.into());
+            document
+        };
+        self.is_value_written(document, out)
+    }
+
+    /// The same for a `value` that is no report.
+    pub(super) fn is_value_written(&self, value: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
         match self {
-            Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&document())?)?,
-            Output::Yaml => write!(out, "{}", serde_saphyr::to_string(&document())?)?,
-            Output::JsonPath(template) => write!(out, "{}", template.of(&document()))?,
+            Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&value())?)?,
+            Output::Yaml => write!(out, "{}", serde_saphyr::to_string(&value())?)?,
+            Output::JsonPath(template) => write!(out, "{}", template.of(&value()))?,
             Output::Table | Output::Wide | Output::Name | Output::Junit | Output::Sarif => return Ok(false),
         }
         Ok(true)

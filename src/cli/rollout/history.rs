@@ -60,29 +60,22 @@ pub(super) async fn run(options: HistoryOptions, out: &mut impl Write) -> Result
     if let Some(number) = options.revision {
         let content = json!(revisions.numbered(&named.policy, number)?.revision.content);
         let output = if printing.output == Output::Table { &Output::Yaml } else { &printing.output };
-        output.is_written(|| content, out)?;
+        output.is_value_written(|| content, out)?;
         out.flush()?;
         return Ok(End::Fine);
     }
     let update = Content::of(&spec(&policy)?).map(|content| content.hash());
     let lines = lines(&revisions, update.as_deref(), Timestamp::now());
     let ignored: Vec<_> = revisions.1.iter().map(Ignored::of).collect();
-    let document = || {
-        json!({
-            "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutHistory", "items": lines, "ignored": ignored,
-        })
-    };
-    if !printing.is_written(document, out)? {
-        if lines.is_empty() && !printing.no_headers {
-            writeln!(out, "No revision is stored; the operator stores them with the rights of `config/rbac/rollout`.")?;
-        } else if !lines.is_empty() {
-            printing.table(["REVISION", "HASH", "AGE", "STATE", "IMAGES"], lines.iter().map(cells), out)?;
-        }
+    let fields = || json!({ "items": lines, "ignored": ignored });
+    printing.output.report("RolloutHistory", fields, out, |out| {
+        let nothing = "No revision is stored; the operator stores them with the rights of `config/rbac/rollout`.";
+        printing.list(nothing, ["REVISION", "HASH", "AGE", "STATE", "IMAGES"], lines.iter().map(cells), out)?;
         for Ignored { name, code, why } in &ignored {
             remark(format_args!("warning: ControllerRevision `{name}` is ignored: {code}: {why}"));
         }
-    }
-    out.flush()?;
+        Ok(())
+    })?;
     Ok(End::Fine)
 }
 

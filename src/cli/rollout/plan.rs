@@ -7,7 +7,7 @@ use crate::api::RESTARTED_AT_KEY;
 use crate::api::v1alpha1::PodUpdate;
 use crate::cli::files::{self, Reading, SiteOptions};
 use crate::cli::live::Within;
-use crate::cli::output::{Output, Printing, Text, counted, remark};
+use crate::cli::output::{Output, Printing, counted, remark};
 use crate::cli::status::{short_name, unknown};
 use crate::cli::{Cluster, End};
 use crate::cluster::discovery;
@@ -275,16 +275,11 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
         }
     }
     in_order(&mut lines);
-    let document = || {
-        json!({
-            "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutPlan",
-            "policy": policy.name, "sums": sums, "items": lines,
-        })
-    };
-    if !options.printing.is_written(document, out)? {
-        write(&policy, &sums, &lines, &turns, &options.printing, &mut Text::new(&mut *out))?;
-    }
-    out.flush()?;
+    let fields = || json!({ "policy": policy.name, "sums": sums, "items": lines });
+    options.printing.output.report("RolloutPlan", fields, out, |out| {
+        options.printing.line(format_args!("{}: {}", policy.name, sums.told()), out)?;
+        write(&lines, &turns, &options.printing, out)
+    })?;
     if options.printing.output == Output::Table {
         let has_steps = policy.rolling.as_ref().is_some_and(|rolling| !rolling.steps.is_empty());
         if has_steps && !hold {
@@ -416,36 +411,20 @@ fn in_order(lines: &mut [Line]) {
     lines.sort_by(|a, b| (a.step, &a.namespace, &a.order, &a.name).cmp(&(b.step, &b.namespace, &b.order, &b.name)));
 }
 
-fn write(
-    policy: &Policy,
-    sums: &Sums,
-    lines: &[Line],
-    turns: &Turns,
-    printing: &Printing,
-    out: &mut impl Write,
-) -> Result<()> {
-    if !printing.no_headers {
-        writeln!(out, "{}: {}", policy.name, sums.told())?;
-    }
-    if lines.is_empty() {
-        return Ok(());
-    }
-    if !printing.no_headers {
-        writeln!(out)?;
-    }
+fn write(lines: &[Line], turns: &Turns, printing: &Printing, out: &mut impl Write) -> Result<()> {
     let cells = |line: &Line| {
         let why = line.code.as_ref().map_or(line.why.clone(), |code| format!("{code}: {}", line.why));
         [line.namespace.clone(), line.kind.clone(), line.name.clone(), line.action.word().to_owned(), why]
     };
     if turns.steps == 0 {
-        return printing.table(["NAMESPACE", "KIND", "NAME", "ACTION", "WHY"], lines.iter().map(cells), out);
+        return printing.section(["NAMESPACE", "KIND", "NAME", "ACTION", "WHY"], lines.iter().map(cells), out);
     }
     let rows = lines.iter().map(|line| {
         let step = line.step.filter(|step| *step <= turns.steps).map_or("last".to_owned(), |step| step.to_string());
         let [namespace, kind, name, action, why] = cells(line);
         [step, namespace, kind, name, action, why]
     });
-    printing.table(["STEP", "NAMESPACE", "KIND", "NAME", "ACTION", "WHY"], rows, out)
+    printing.section(["STEP", "NAMESPACE", "KIND", "NAME", "ACTION", "WHY"], rows, out)
 }
 
 /// Why none of it happens now.

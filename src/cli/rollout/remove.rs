@@ -12,7 +12,7 @@ use super::{live, uid};
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
 use crate::cli::files::{self, Reading, SiteOptions};
-use crate::cli::output::{Printing, Text, counted, remark};
+use crate::cli::output::{Printing, counted, remark};
 use crate::cli::signals::{Signals, Stop, until};
 use crate::cli::status::{is_programmed, short_name, status, unknown};
 use crate::cli::{Cluster, End};
@@ -116,6 +116,11 @@ impl Line {
             why,
         }
     }
+
+    fn cells(&self) -> [String; 5] {
+        let why = self.code.as_ref().map_or(self.why.clone(), |code| format!("{code}: {}", self.why));
+        [self.namespace.clone(), self.kind.clone(), self.name.clone(), self.result.word().to_owned(), why]
+    }
 }
 
 /// A workload with the marker of the policy.
@@ -155,11 +160,16 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     let pods = async || templates.pods(forms.first().copied(), options.rollouts, &paused).await;
     let first = pods().await?;
     let (lines, unread) = removing.run(&marked, first, pods, dry_run, &Signals::first()?).await;
-    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "RolloutRemoval", "items": lines });
-    if !options.printing.is_written(document, out)? {
-        write(name, &lines, &options.printing, &mut Text::new(&mut *out))?;
-    }
-    out.flush()?;
+    let printing = &options.printing;
+    printing.output.report(
+        "RolloutRemoval",
+        || json!({ "items": lines }),
+        out,
+        |out| {
+            let nothing = format!("No pod template and no running pod has content of {name}.");
+            printing.list(nothing, ["NAMESPACE", "KIND", "NAME", "RESULT", "WHY"], lines.iter().map(Line::cells), out)
+        },
+    )?;
     if let Some(error) = unread {
         return Err(error.context("no pod was evicted; give the command again to go on"));
     }
@@ -171,7 +181,7 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
         bail!("nothing was done: give `--yes` to {would}");
     }
     let is_left = lines.iter().any(|line| matches!(line.result, Fate::Left | Fate::Failed));
-    Ok(if is_left { End::Finding } else { End::Fine })
+    Ok(End::fine_if(!is_left))
 }
 
 /// The policies of `-f`.
@@ -397,21 +407,6 @@ impl Removing<'_> {
         }
         Line::of(&workload, Fate::Failed, None, "it changes all the time; try again".to_owned())
     }
-}
-
-fn write(name: &str, lines: &[Line], printing: &Printing, out: &mut impl Write) -> Result<()> {
-    if lines.is_empty() {
-        return if printing.no_headers {
-            Ok(())
-        } else {
-            Ok(writeln!(out, "No pod template and no running pod has content of {name}.")?)
-        };
-    }
-    let rows = lines.iter().map(|line| {
-        let why = line.code.as_ref().map_or(line.why.clone(), |code| format!("{code}: {}", line.why));
-        [line.namespace.clone(), line.kind.clone(), line.name.clone(), line.result.word().to_owned(), why]
-    });
-    printing.table(["NAMESPACE", "KIND", "NAME", "RESULT", "WHY"], rows, out)
 }
 
 #[cfg(test)]

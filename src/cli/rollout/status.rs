@@ -199,9 +199,7 @@ impl State {
         if let Some(why_not) = self.why_not {
             return Ok(writeln!(out, "{}: nothing is rolled out: {}", self.policy, why_not.told(&self.policy))?);
         }
-        if !printing.no_headers {
-            writeln!(out, "{}: {}\n{}\n", self.policy, self.reason, self.message)?;
-        }
+        printing.line(format_args!("{}: {}\n{}\n", self.policy, self.reason, self.message), out)?;
         let row = |role: &str, told: &Told| {
             let number = told.revision.map_or("-".to_owned(), |number| number.to_string());
             [role.to_owned(), number, told.hash.clone()]
@@ -209,11 +207,8 @@ impl State {
         let rows = [("current", &self.current), ("update", &self.update)];
         let rows = rows.into_iter().filter_map(|(role, told)| Some(row(role, told.as_ref()?)));
         printing.table(["ROLE", "REVISION", "HASH"], rows, out)?;
-        if !printing.no_headers {
-            writeln!(out)?;
-        }
         let numbers = [self.matched, self.updated, self.ready].map(|number| number.to_string());
-        printing.table(["MATCHED", "UPDATED", "AVAILABLE"], [numbers], out)
+        printing.section(["MATCHED", "UPDATED", "AVAILABLE"], [numbers], out)
     }
 }
 
@@ -239,17 +234,9 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
             full_name(&state.policy)
         );
     }
-    let document = || {
-        let mut document = json!(state);
-        document["apiVersion"] = json!("cli.scpol.dev/v1alpha1");
-        document["kind"] = json!("RolloutStatus");
-        document
-    };
-    if !options.printing.is_written(document, out)? {
-        state.write(&options.printing, &mut Text::new(&mut *out))?;
-    }
-    out.flush()?;
-    Ok(if state.stand() == Stand::Complete { End::Fine } else { End::Finding })
+    let printing = &options.printing;
+    printing.output.report("RolloutStatus", || json!(state), out, |out| state.write(printing, out))?;
+    Ok(End::fine_if(state.stand() == Stand::Complete))
 }
 
 /// The rest before revisions are read again.

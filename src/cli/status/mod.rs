@@ -8,7 +8,7 @@ mod workloads;
 use super::files::SiteOptions;
 use super::installed::Installed;
 use super::live::{self, Within};
-use super::output::{Items, Output, Printing, Text, age};
+use super::output::{Items, Output, Printing, age};
 use super::{Cluster, End};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::discovery;
@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use report::Report;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::Write;
 pub(super) use watch::write_progress;
 use workloads::Counted;
@@ -106,18 +106,16 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     if let Some(counted) = count(object).await {
         report.take(counted, options.limit);
     }
-    let document = || {
-        let mut document = serde_json::to_value(&report).unwrap_or_default();
-        document["apiVersion"] = json!("cli.scpol.dev/v1alpha1");
-        document["kind"] = json!("PolicyStatusReport");
-        document
-    };
-    if options.printing.output == Output::Name {
-        writeln!(out, "{}", full_name(object.name()))?;
-    } else if !options.printing.is_written(document, out)? {
-        report.write(&options.printing, &mut Text::new(&mut *out))?;
-    }
-    out.flush()?;
+    let printing = &options.printing;
+    printing.output.report(
+        "PolicyStatusReport",
+        || json!(report),
+        out,
+        |out| match printing.output {
+            Output::Name => Ok(writeln!(out, "{}", full_name(object.name()))?),
+            _ => report.write(printing, out),
+        },
+    )?;
     report.end()
 }
 
@@ -171,17 +169,12 @@ pub(super) fn unknown(name: &str, stored: &[Object]) -> anyhow::Error {
     anyhow::anyhow!("there is no SidecarPolicy `{name}`; {hint}")
 }
 
-/// The document for machines.
-fn document(summaries: &[Summary]) -> Value {
-    json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "StatusReport", "items": summaries })
-}
+/// The kind of the document for machines with several policies.
+const OVERVIEW: &str = "StatusReport";
 
 fn overview(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write) -> Result<End> {
-    if !printing.is_written(|| document(summaries), out)? {
-        write(summaries, printing, &mut Text::new(&mut *out))?;
-    }
-    out.flush()?;
-    Ok(if summaries.iter().all(|summary| summary.ready == "True") { End::Fine } else { End::Finding })
+    printing.output.report(OVERVIEW, || json!({ "items": summaries }), out, |out| write(summaries, printing, out))?;
+    Ok(End::fine_if(summaries.iter().all(|summary| summary.ready == "True")))
 }
 
 fn summary(policy: &Object) -> Summary {
@@ -256,14 +249,13 @@ fn narrow<const N: usize, T>(cells: [T; 12]) -> [T; N] {
 }
 
 fn write(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
+    const NOTHING: &str = "There is no policy.";
     let rows = summaries.iter().map(Summary::cells);
     match printing.output {
         Output::Name => summaries.iter().try_for_each(|summary| Ok(writeln!(out, "{}", full_name(&summary.name))?)),
-        _ if summaries.is_empty() && printing.no_headers => Ok(()),
-        _ if summaries.is_empty() => Ok(writeln!(out, "There is no policy.")?),
-        Output::Wide => printing.table(WIDE, rows, out),
+        Output::Wide => printing.list(NOTHING, WIDE, rows, out),
         _ => {
-            printing.table(narrow::<10, _>(WIDE), rows.map(narrow), out)?;
+            printing.list(NOTHING, narrow::<10, _>(WIDE), rows.map(narrow), out)?;
             for summary in summaries.iter().filter(|summary| summary.ready != "True" && !printing.no_headers) {
                 writeln!(out, "\n{}: {}", summary.name, summary.message)?;
             }

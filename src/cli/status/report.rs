@@ -123,7 +123,7 @@ impl Report {
         }
         let is_missing = self.registrations.iter().any(|registration| !registration.found);
         let is_fine = self.ready == "True" && !is_missing && self.workloads.is_empty() && self.not_starting.is_empty();
-        Ok(if is_fine { End::Fine } else { End::Finding })
+        Ok(End::fine_if(is_fine))
     }
 
     fn headline(&self) -> String {
@@ -143,32 +143,23 @@ impl Report {
         }
         writeln!(out, "{}", self.headline())?;
         self.write_conditions(printing, out)?;
-        if !self.registrations.is_empty() {
-            writeln!(out)?;
-            let rows = self.registrations.iter().map(|registration| {
-                let found = if registration.found { "yes" } else { "NO" };
-                [registration.resource.clone(), registration.name.clone(), found.to_owned()]
-            });
-            printing.table(["REGISTRATION", "NAME", "FOUND"], rows, out)?;
-        }
+        let rows = self.registrations.iter().map(|registration| {
+            let found = if registration.found { "yes" } else { "NO" };
+            [registration.resource.clone(), registration.name.clone(), found.to_owned()]
+        });
+        printing.section(["REGISTRATION", "NAME", "FOUND"], rows, out)?;
         self.write_targets(printing, out)?;
-        if !self.failures.is_empty() {
-            writeln!(out)?;
-            let rows = self.failures.iter().map(|failure| {
-                let workload = place(&failure.kind, &failure.namespace, &failure.name);
-                [workload, failure.code.clone(), failure.message.clone()]
-            });
-            printing.table(["COULD NOT BE INJECTED", "CODE", "WHY"], rows, out)?;
-        }
-        if !self.not_starting.is_empty() {
-            writeln!(out)?;
-            let rows = self.not_starting.iter().map(|found| {
-                let workload = place(&found.kind, &found.namespace, &found.name);
-                let (container, reason) = (found.container.clone(), found.reason.clone());
-                [workload, container, found.pods.to_string(), found.code.clone(), reason]
-            });
-            printing.table(["DOES NOT START IN", "CONTAINER", "PODS", "CODE", "WHY"], rows, out)?;
-        }
+        let rows = self.failures.iter().map(|failure| {
+            let workload = place(&failure.kind, &failure.namespace, &failure.name);
+            [workload, failure.code.clone(), failure.message.clone()]
+        });
+        printing.section(["COULD NOT BE INJECTED", "CODE", "WHY"], rows, out)?;
+        let rows = self.not_starting.iter().map(|found| {
+            let workload = place(&found.kind, &found.namespace, &found.name);
+            let (container, reason) = (found.container.clone(), found.reason.clone());
+            [workload, container, found.pods.to_string(), found.code.clone(), reason]
+        });
+        printing.section(["DOES NOT START IN", "CONTAINER", "PODS", "CODE", "WHY"], rows, out)?;
         self.write_workloads(printing, out)
     }
 
@@ -193,16 +184,12 @@ impl Report {
         if self.only_validates {
             return Ok(writeln!(out, "\nIt has validations only: nothing is injected, so nothing is counted.")?);
         }
-        if self.targets.is_empty() {
-            return Ok(());
-        }
-        writeln!(out)?;
         let rows = self.targets.iter().map(|sums| {
             let numbers = [sums.matched, sums.injected, sums.outdated, sums.missed, sums.failed, sums.pending];
             let [matched, injected, outdated, missed, failed, pending] = numbers.map(|number| number.to_string());
             [sums.resource.clone(), matched, injected, outdated, missed, failed, pending]
         });
-        printing.table(["TARGET", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "FAILED", "PENDING"], rows, out)?;
+        printing.section(["TARGET", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "FAILED", "PENDING"], rows, out)?;
         for sums in self.targets.iter().filter(|sums| sums.unknown > 0) {
             writeln!(
                 out,
@@ -214,11 +201,7 @@ impl Report {
     }
 
     fn write_workloads(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
-        if self.workloads.is_empty() {
-            return Ok(());
-        }
-        writeln!(out)?;
-        printing.table(BEHIND, self.workloads.iter().map(row), out)?;
+        printing.section(BEHIND, self.workloads.iter().map(row), out)?;
         let changed = self.workloads.iter().filter_map(|behind| {
             let workload = place(&behind.kind, &behind.namespace, &behind.name);
             Some(format!("{workload} (generation {})", behind.generation?))

@@ -1,6 +1,6 @@
 //! `scpol status --watch`: the state of policies, and each change of it, until the command is interrupted.
 
-use super::{StatusOptions, Summary, WIDE, document, full_name, narrow, summary};
+use super::{OVERVIEW, StatusOptions, Summary, WIDE, full_name, narrow, summary};
 use crate::cli::End;
 use crate::cli::output::{Items, Output, Printing, Screen, remark};
 use crate::cluster::api::Api;
@@ -15,6 +15,7 @@ use anyhow::Result;
 use futures::{StreamExt, pin_mut};
 use kube::Client;
 use kube::runtime::watcher::{self, Event};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -86,7 +87,7 @@ impl Shown {
         let printing = &options.printing;
         let changed: Vec<_> =
             all.iter().zip(news).filter(|(_, is_news)| **is_news).map(|(one, _)| one.clone()).collect();
-        if printing.is_written(|| document(&changed), out)? {
+        if printing.output.is_written(OVERVIEW, || json!({ "items": changed }), out)? {
             return Ok(());
         }
         if printing.output == Output::Name {
