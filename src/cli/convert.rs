@@ -1,8 +1,9 @@
 //! `scpol convert`: converts manifests of an old initializer, and PodPresets, to policies.
 
 use super::End;
-use super::files::{self, ReadOptions, SiteOptions};
-use super::output::{self, remark};
+use super::files::{self, ReadOptions};
+use super::output::{Output, remark};
+use super::site::SiteOptions;
 use crate::convert::{Conversion, Converted, Finding, Weight, convert};
 use crate::manifest::{self, File, Layout};
 use anyhow::Result;
@@ -26,13 +27,13 @@ pub(super) struct ConvertOptions {
     report: bool,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    output: PoliciesFormat,
     #[command(flatten)]
     site: SiteOptions,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum PoliciesFormat {
     /// The policies on standard output, the report on standard error
     #[default]
     Yaml,
@@ -46,11 +47,11 @@ pub(super) fn run(options: &ConvertOptions, out: &mut impl Write) -> Result<End>
     let conversion = convert(&files, &odd_spaces, &options.namespace, &site);
     let report = report(&conversion, &files);
     match (options.output, options.report) {
-        (Output::Json, _) => {
-            output::Output::Json.is_written("ConvertReport", || machine(&conversion), out)?;
+        (PoliciesFormat::Json, _) => {
+            Output::Json.is_written("ConvertReport", || machine(&conversion), out)?;
         }
-        (Output::Yaml, true) => out.write_all(report.as_bytes())?,
-        (Output::Yaml, false) => {
+        (PoliciesFormat::Yaml, true) => out.write_all(report.as_bytes())?,
+        (PoliciesFormat::Yaml, false) => {
             out.write_all(yaml(&conversion.policies).as_bytes())?;
             remark(report.trim_end());
         }

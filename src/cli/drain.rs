@@ -1,12 +1,11 @@
 //! `scpol drain`: releases objects that wait for an initializer. Works without an operator.
 
 use super::live::Within;
-use super::output::{Names, Output, Printing, age};
-use super::waiting::{self, Look, Waited, Waiting};
+use super::output::{NAME, Output, Printing, age};
+use super::waiting::{self, Waited, WaitingObject, WaitingObjects};
 use super::{Cluster, End, live};
-use crate::cluster::discovery;
 use crate::policy::Site;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
@@ -24,14 +23,14 @@ pub(super) struct DrainOptions {
     #[command(flatten)]
     within: Within,
     #[command(flatten)]
-    printing: Printing<Names>,
+    printing: Printing<NAME>,
 }
 
 pub(super) async fn run(options: DrainOptions, out: &mut impl Write) -> Result<End> {
-    let (client, _) = live::connect(&options.cluster).await?;
-    let server = discovery::version(&client).await.context(live::ASKING)?;
+    let client = live::connect(&options.cluster).await?;
+    let server = live::version(&client).await?;
     let (namespace, selector) = (options.within.namespace.as_deref(), options.within.selector.as_deref());
-    let Look { mut waiting, unseen } = waiting::find(&client, &server, namespace, selector).await?;
+    let WaitingObjects { mut waiting, unseen } = waiting::find(&client, &server, namespace, selector).await?;
     if !options.list {
         let site = Site::new("", [], options.initializer.clone());
         let is_cleared = |name: &str| match &options.initializer {
@@ -61,10 +60,10 @@ pub(super) async fn run(options: DrainOptions, out: &mut impl Write) -> Result<E
     Ok(End::fine_if(all_done))
 }
 
-fn print(waiting: &[Waiting], is_all: bool, printing: &Printing<Names>, out: &mut impl Write) -> Result<()> {
+fn print(waiting: &[WaitingObject], is_all: bool, printing: &Printing<NAME>, out: &mut impl Write) -> Result<()> {
     let nothing = "Nothing waits for an initializer";
     let nothing = if is_all { format!("{nothing}.") } else { format!("{nothing} in what could be looked at.") };
-    let row = |object: &Waiting| {
+    let row = |object: &WaitingObject| {
         let (age, names) = (age(object.age_seconds), object.pending.join(", "));
         [object.namespace.clone(), object.resource.clone(), object.name.clone(), age, names, result(object)]
     };
@@ -72,7 +71,7 @@ fn print(waiting: &[Waiting], is_all: bool, printing: &Printing<Names>, out: &mu
     printing.list(nothing, header, waiting.iter().map(row), out)
 }
 
-fn result(object: &Waiting) -> String {
+fn result(object: &WaitingObject) -> String {
     match (&object.result, &object.message) {
         (Waited::Waits, _) => "waits".into(),
         (Waited::Cleared, _) if object.pending.is_empty() => "cleared".into(),

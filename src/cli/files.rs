@@ -1,16 +1,13 @@
 //! Shared code of the commands on files: reading of manifests and policies, and names of workloads.
 
 use super::output::remark;
-use crate::api::is_dns_label;
-use crate::api::pod_security::Level;
-use crate::api::trust::{Power, Trust};
 use crate::decision::Decision;
 use crate::lint;
 use crate::manifest::{self, Fault, File, Kinds, Location, Manifest, Object, Twin};
 use crate::policy::{Policies, Policy, Site};
 use crate::source::{self, Walk};
 use crate::workload::{KINDS, Kind, Workload};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use json_patch::Patch;
 use rayon::prelude::*;
@@ -19,9 +16,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The default namespace of the operator.
-const OPERATOR_NAMESPACE: &str = "scpol-system";
 
 /// Manifests.
 #[derive(Args, Debug)]
@@ -197,133 +191,20 @@ pub(super) fn subjects<'a>(
     targets: impl Iterator<Item = &'a Arc<Kind>>,
     namespace: &str,
 ) -> Result<Vec<Subject>> {
-    let files = read(paths, reading)?;
-    let found = workloads(&files, targets, namespace).into_iter();
-    let subjects: Vec<_> = found
-        .map(|found| Subject { workload: found.workload, placed: found.placed, source: Some(found.place.to_string()) })
-        .collect();
-    if subjects.is_empty() {
-        let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no workload there; expected one of {}", names.join(", "), kinds());
-    }
+    let subjects = workloads(&read(paths, reading)?, targets, namespace);
+    ensure!(!subjects.is_empty(), "{}: no workload there; expected one of {}", names(paths), kinds());
     Ok(subjects)
+}
+
+/// `paths` in an error.
+pub(super) fn names(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The kinds that policies can target, for a sentence.
 pub(super) fn kinds() -> String {
     let built_in = KINDS.iter().filter_map(|kind| kind.kind.as_deref()).collect::<Vec<_>>().join(", ");
     format!("{built_in}, or a custom resource that a policy targets")
-}
-
-/// The heading of flags that the operator also has.
-const OPERATOR: &str = "Operator, as for scpol run";
-/// The heading of flags that limit what templates may hold.
-const TRUST: &str = "What policies are trusted with";
-
-/// Which operator it is.
-#[derive(Args, Debug)]
-pub(super) struct Operator {
-    /// Namespace that the operator runs in: always protected
-    #[arg(help_heading = OPERATOR, long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
-    pub(super) operator_namespace: String,
-    /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
-    #[arg(help_heading = OPERATOR, long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
-    pub(super) initializer_names: Vec<String>,
-}
-
-/// The name of a Namespace, or an empty text from an empty environment variable.
-pub(super) fn namespace_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || is_dns_label(text) {
-        return Ok(text.to_owned());
-    }
-    Err("no Namespace can have this name; write whole names, lower case, without `*`, as in `logging,shop`".to_owned())
-}
-
-/// What policies are trusted with.
-#[derive(Args, Debug)]
-pub(super) struct TrustOptions {
-    /// Level of the Pod Security Standards that templates must keep to
-    #[arg(help_heading = TRUST, long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t)]
-    pod_security: Level,
-    /// Namespaces where they need not: for policies that name nothing but these in spec.namespaces
-    #[arg(help_heading = TRUST, long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
-    privileged_namespaces: Vec<String>,
-    /// What else templates may hold, at whatever level
-    #[arg(help_heading = TRUST, long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum)]
-    allow_in_templates: Vec<Power>,
-    /// Images that templates may name: registries, repositories, images, or globs such as registry.example.com/mesh/*
-    /// (repeatable) [default: all]
-    #[arg(help_heading = TRUST, long, value_name = "IMAGES", env = "SCPOL_ALLOWED_IMAGES", value_delimiter = ',')]
-    allowed_images: Vec<String>,
-}
-
-impl TrustOptions {
-    pub(super) fn trust(&self) -> Trust {
-        let given = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
-        Trust {
-            level: self.pod_security,
-            privileged_namespaces: given(&self.privileged_namespaces).into_iter().collect(),
-            powers: self.allow_in_templates.iter().copied().collect(),
-            images: given(&self.allowed_images),
-        }
-    }
-}
-
-/// What the operator would be told by its own flags.
-#[derive(Args, Debug)]
-pub(super) struct SiteOptions {
-    #[command(flatten)]
-    pub(super) operator: Operator,
-    #[command(flatten)]
-    trust: TrustOptions,
-    /// Namespaces that no policy reaches, as the operator has them
-    #[arg(help_heading = OPERATOR, long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
-    protected_namespaces: Vec<String>,
-    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
-    /// of a live workload, its server's]
-    #[arg(help_heading = OPERATOR, long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
-    kube_version: Option<String>,
-}
-
-impl SiteOptions {
-    pub(super) fn site(&self) -> Result<Site> {
-        let (protected, operator) = (self.protected_namespaces.clone(), &self.operator);
-        let mut site = Site::new(&operator.operator_namespace, protected, operator.initializer_names.clone());
-        site.native_sidecars = has_native_sidecars(self.kube_version.as_deref())?;
-        site.minor = minor(self.kube_version.as_deref())?;
-        site.trust = self.trust.trust();
-        Ok(site)
-    }
-
-    /// Whether the user gave the version of the cluster.
-    pub(super) fn names_version(&self) -> bool {
-        self.kube_version.is_some()
-    }
-}
-
-/// The first minor version of Kubernetes 1 with native sidecars on by default (KEP-753, beta).
-const NATIVE_SIDECARS: u32 = 29;
-
-/// Whether servers and nodes of `version`, such as `1.28` or `v1.36.3`, have native sidecars. Without a version the
-/// answer is yes.
-pub(super) fn has_native_sidecars(version: Option<&str>) -> Result<bool> {
-    let Some(text) = version else { return Ok(true) };
-    Ok(self::version(text)? >= (1, NATIVE_SIDECARS))
-}
-
-/// The minor version of Kubernetes 1 that the user gave; `u32::MAX` for a later major version.
-pub(super) fn minor(version: Option<&str>) -> Result<Option<u32>> {
-    let version = version.map(self::version).transpose()?;
-    Ok(version.map(|(major, minor)| if major > 1 { u32::MAX } else { minor }))
-}
-
-/// The major and minor version at the beginning of `version`.
-fn version(version: &str) -> Result<(u32, u32)> {
-    let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.').map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => bail!("`{version}` is no version of Kubernetes; write it as `1.28` or `v1.36.3`"),
-    }
 }
 
 /// The Namespaces among `objects`, by name.
@@ -334,35 +215,26 @@ pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> 
 
 /// The workloads in `files` for policies with these targets, each with its place in the file and with `namespace` as
 /// its default namespace. If there are none, the custom resources that no policy targets, so that the user learns that.
-pub(super) fn workloads<'f, 't>(
-    files: &'f [File],
-    targets: impl Iterator<Item = &'t Arc<Kind>>,
+pub(super) fn workloads<'a>(
+    files: &[File],
+    targets: impl Iterator<Item = &'a Arc<Kind>>,
     namespace: &str,
-) -> Vec<Found<'f>> {
+) -> Vec<Subject> {
     let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
     let (kinds, namespaces) = (Kinds::new(targets, &objects), namespaces(&objects));
     let find = |kind: &dyn Fn(&Object<'_>) -> Option<Workload>| {
-        let all = files.iter().flat_map(File::manifests);
-        let found = all.flat_map(|manifest| {
-            let workloads: Vec<_> = manifest.objects().iter().filter_map(kind).collect();
-            workloads.into_iter().map(move |workload| (workload, &manifest.place))
-        });
-        let found =
-            found.map(|(workload, place)| Found { placed: placed(&workload, namespace, &namespaces), workload, place });
-        found.collect::<Vec<_>>()
+        let mut found = Vec::new();
+        for manifest in files.iter().flat_map(File::manifests) {
+            found.extend(manifest.objects().iter().filter_map(kind).map(|workload| Subject {
+                placed: placed(&workload, namespace, &namespaces),
+                workload,
+                source: Some(manifest.place.to_string()),
+            }));
+        }
+        found
     };
     let found = find(&|object| kinds.workload(object));
     if found.is_empty() { find(&|object| kinds.any_workload(object)) } else { found }
-}
-
-/// A workload in a file.
-pub(super) struct Found<'a> {
-    /// The workload as in the file.
-    pub(super) workload: Workload,
-    /// The workload as decisions see it.
-    pub(super) placed: Workload,
-    /// The place in the file.
-    pub(super) place: &'a Location,
 }
 
 /// The policies in the files `paths` of the flag `flag`. Other objects are ignored.
@@ -394,8 +266,7 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
         return Err(all(&faults));
     }
     if found.is_empty() {
-        let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names.join(", "));
+        bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names(paths));
     }
     Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
 }
@@ -484,7 +355,7 @@ pub(super) fn title(workload: &Workload) -> String {
 
 /// How documents are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum DocumentFormat {
     /// Every document as YAML
     Yaml,
     /// Every document as JSON; several as one `List`
@@ -497,7 +368,7 @@ pub(super) enum Output {
 /// Without `output`, unchanged documents keep their bytes.
 pub(super) fn rewrite<N: Default + Send>(
     files: &[File],
-    output: Option<Output>,
+    output: Option<DocumentFormat>,
     change: impl Fn(&Manifest, &mut N) -> Option<Value> + Sync,
 ) -> (String, Vec<N>) {
     let value = |manifest: &Manifest, notes: &mut N| change(manifest, notes).unwrap_or_else(|| manifest.value.clone());
@@ -506,14 +377,14 @@ pub(super) fn rewrite<N: Default + Send>(
             let (texts, notes) = each(files, |file, notes| file.rewrite(|manifest| change(manifest, notes)));
             (manifest::join(texts), notes)
         }
-        Some(Output::Yaml) => {
+        Some(DocumentFormat::Yaml) => {
             let emit = |value| manifest::emit(&value, &manifest::Layout::YAML);
             let (documents, notes) = each(files, |file, notes| {
                 file.manifests().map(|manifest| emit(value(manifest, notes))).collect::<Vec<_>>()
             });
             (documents.concat().join("---\n"), notes)
         }
-        Some(Output::Json) => {
+        Some(DocumentFormat::Json) => {
             let (values, notes) =
                 each(files, |file, notes| file.manifests().map(|manifest| value(manifest, notes)).collect::<Vec<_>>());
             let mut values: Vec<_> = values.into_iter().flatten().collect();

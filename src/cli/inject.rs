@@ -1,8 +1,9 @@
 //! `scpol inject`: injects policies into files as the operator would.
 
 use super::End;
-use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
+use super::files::{self, DocumentFormat, Manifests, other_version, placed, plan, title};
 use super::output::{remark, unified_diff};
+use super::site::SiteOptions;
 use crate::api::code::Code;
 use crate::api::pod_schema::Fault;
 use crate::decision::{Decision, Left, Outcome, rehearsal};
@@ -34,7 +35,7 @@ pub(super) struct InjectOptions {
     diff: bool,
     /// Write every document in this format [default: as it came, byte for byte where it is not changed]
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<DocumentFormat>,
     /// Say of every policy that is not injected why
     #[arg(short, long)]
     verbose: bool,
@@ -110,7 +111,7 @@ impl Injection<'_> {
         }
         let patch = plan(&mut decision, &workload, &placed);
         for left in &decision.rest {
-            self.note(manifest, &placed, left, notes);
+            self.say(&manifest.place.to_string(), &title(&placed), &placed, left, notes);
         }
         if self.policies.kinds().any(|kind| *kind == placed.kind) {
             let names = || self.policies.iter().map(|policy| policy.name.as_str());
@@ -145,10 +146,6 @@ impl Injection<'_> {
             let name = format!("{} ({of})", manifest.place);
             notes.diff.push_str(&difference(&pod.body, &after, &name, &Layout::YAML));
         }
-    }
-
-    fn note(&self, manifest: &Manifest, workload: &Workload, left: &Left, notes: &mut Notes) {
-        self.say(&manifest.place.to_string(), &title(workload), workload, left, notes);
     }
 
     fn say(&self, place: &str, title: &str, workload: &Workload, left: &Left, notes: &mut Notes) {

@@ -1,6 +1,6 @@
 //! The parts of an installation in a cluster: the registrations of engines, and the objects of the install files.
 
-use super::live;
+use super::live::{self, resource};
 use super::output::place;
 use crate::api::{GROUP, MANAGED_BY, MANAGER};
 use crate::capabilities::{Capabilities, registration};
@@ -16,7 +16,7 @@ use crate::workloads::reports::Form;
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::ListParams;
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::ApiResource;
 use serde_json::Value;
 
 /// The label of every object in the install files, and its value.
@@ -53,6 +53,14 @@ impl Piece {
         has_label(&self.object.value(), PART_OF)
     }
 
+    /// The operator's container in the Deployment; null without one.
+    pub(super) fn container(&self) -> Value {
+        let mut body = self.object.value();
+        let containers = body["spec"]["template"]["spec"]["containers"].as_array_mut();
+        let mut containers = containers.into_iter().flatten();
+        containers.find(|container| container["name"] == OPERATOR).map(Value::take).unwrap_or_default()
+    }
+
     /// Whether the object rejects workloads and changes none.
     pub(super) fn refuses(&self) -> bool {
         registration::refuses(&self.resource.plural)
@@ -62,7 +70,7 @@ impl Piece {
 /// The parts of the operator's own installation, in a safe order of deletion: first the process, then its rights, then its
 /// data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum InstallPart {
     /// The Deployment, and the objects that keep it running and reachable.
     Process,
     /// The ServiceAccount and its rights.
@@ -76,24 +84,24 @@ const ADMISSION: &str = registration::GROUP;
 
 /// The kinds of the install files, and of what the operator writes into its namespace: part, group, version, kind, plural
 /// name, and whether the kind is namespaced. An empty version, or kind, depends on the server.
-const INSTALLED: [(Part, &str, &str, &str, &str, bool); 17] = [
-    (Part::Process, "apps", "v1", "Deployment", "deployments", true),
-    (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
-    (Part::Process, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
-    (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
-    (Part::Rights, "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
-    (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
-    (Part::Rights, "rbac.authorization.k8s.io", "v1", "Role", "roles", true),
-    (Part::Rights, ADMISSION, "", "", registration::MUTATING_BINDINGS, false),
-    (Part::Rights, ADMISSION, "", "", registration::MUTATING_POLICIES, false),
-    (Part::Rights, ADMISSION, "", "", registration::VALIDATING_BINDINGS, false),
-    (Part::Rights, ADMISSION, "", "", registration::VALIDATING_POLICIES, false),
-    (Part::Rights, "", "v1", "ServiceAccount", "serviceaccounts", true),
-    (Part::Belongings, "", "v1", "Service", "services", true),
-    (Part::Belongings, "", "v1", "Secret", "secrets", true),
-    (Part::Belongings, "", "v1", "ConfigMap", "configmaps", true),
-    (Part::Belongings, "coordination.k8s.io", "", "Lease", "leases", true),
-    (Part::Belongings, "apps", "v1", "ControllerRevision", "controllerrevisions", true),
+const INSTALLED: [(InstallPart, &str, &str, &str, &str, bool); 17] = [
+    (InstallPart::Process, "apps", "v1", "Deployment", "deployments", true),
+    (InstallPart::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    (InstallPart::Process, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
+    (InstallPart::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
+    (InstallPart::Rights, "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
+    (InstallPart::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
+    (InstallPart::Rights, "rbac.authorization.k8s.io", "v1", "Role", "roles", true),
+    (InstallPart::Rights, ADMISSION, "", "", registration::MUTATING_BINDINGS, false),
+    (InstallPart::Rights, ADMISSION, "", "", registration::MUTATING_POLICIES, false),
+    (InstallPart::Rights, ADMISSION, "", "", registration::VALIDATING_BINDINGS, false),
+    (InstallPart::Rights, ADMISSION, "", "", registration::VALIDATING_POLICIES, false),
+    (InstallPart::Rights, "", "v1", "ServiceAccount", "serviceaccounts", true),
+    (InstallPart::Belongings, "", "v1", "Service", "services", true),
+    (InstallPart::Belongings, "", "v1", "Secret", "secrets", true),
+    (InstallPart::Belongings, "", "v1", "ConfigMap", "configmaps", true),
+    (InstallPart::Belongings, "coordination.k8s.io", "", "Lease", "leases", true),
+    (InstallPart::Belongings, "apps", "v1", "ControllerRevision", "controllerrevisions", true),
 ];
 
 /// The parts of an installation that exist.
@@ -121,18 +129,18 @@ impl Installed<'_> {
     }
 
     /// The existing objects of `part`.
-    pub(super) async fn part(&self, part: Part) -> Result<Vec<Piece>> {
+    pub(super) async fn part(&self, part: InstallPart) -> Result<Vec<Piece>> {
         let installed = format!("{}={}", PART_OF.0, PART_OF.1);
         let mut found = Vec::new();
         for (resource, namespaced) in
-            INSTALLED.iter().filter(|kind| kind.0 == part).filter_map(|kind| self.resource(kind))
+            INSTALLED.iter().filter(|kind| kind.0 == part).filter_map(|kind| self.served(kind))
         {
             let (namespace, selector) =
                 if namespaced { (Some(self.namespace), None) } else { (None, Some(installed.as_str())) };
             let listed = self.list(&resource, namespace, selector).await?;
             found.extend(listed.into_iter().filter(is_ours));
         }
-        if part == Part::Belongings {
+        if part == InstallPart::Belongings {
             found.extend(self.reports().await?);
         }
         Ok(found)
@@ -156,21 +164,25 @@ impl Installed<'_> {
 
     /// The operator's pods.
     pub(super) async fn pods(&self) -> Result<Vec<Piece>> {
-        let resource = address("", "v1", "Pod", "pods");
-        self.list(&resource, Some(self.namespace), Some(&format!("app.kubernetes.io/name={OPERATOR}"))).await
+        self.list(
+            &resource("", "v1", "Pod", "pods"),
+            Some(self.namespace),
+            Some(&format!("app.kubernetes.io/name={OPERATOR}")),
+        )
+        .await
     }
 
     /// The operator's Namespace, if it was created for the operator.
     pub(super) async fn own_namespace(&self) -> Result<Option<Piece>> {
-        let found = self.get("", "v1", "Namespace", "namespaces", None, self.namespace).await?;
+        let found = self.get(resource("", "v1", "Namespace", "namespaces"), None, self.namespace).await?;
         Ok(found.filter(|piece| has_label(&piece.object.value(), PART_OF)))
     }
 
     /// The foreign objects in the operator's namespace that run pods.
     pub(super) async fn lodgers(&self) -> Result<Vec<Piece>> {
         let mut found = Vec::new();
-        for resource in crate::workload::KINDS.iter().filter(|kind| kind.pod_path.is_some()) {
-            let Some(resource) = self.server.resource(resource) else { continue };
+        for kind in crate::workload::KINDS.iter().filter(|kind| kind.pod_path.is_some()) {
+            let Some(resource) = self.server.resource(kind) else { continue };
             found.extend(self.list(&resource, Some(self.namespace), None).await?);
         }
         found.retain(|piece| !is_ours(piece));
@@ -180,31 +192,33 @@ impl Installed<'_> {
     /// The CustomResourceDefinition of the policies.
     pub(super) async fn definition(&self) -> Result<Option<Piece>> {
         let version = if self.server.at_least(1, 16) { "v1" } else { "v1beta1" };
-        let (group, kind, plural) = ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions");
-        self.get(group, version, kind, plural, None, &format!("sidecarpolicies.{GROUP}")).await
+        let definitions =
+            resource("apiextensions.k8s.io", version, "CustomResourceDefinition", "customresourcedefinitions");
+        self.get(definitions, None, &format!("sidecarpolicies.{GROUP}")).await
     }
 
     pub(super) async fn deployment(&self) -> Result<Option<Piece>> {
-        self.get("apps", "v1", "Deployment", "deployments", Some(self.namespace), OPERATOR).await
+        self.get(resource("apps", "v1", "Deployment", "deployments"), Some(self.namespace), OPERATOR).await
     }
 
     /// An object of the core group in the operator's namespace.
     pub(super) async fn own(&self, kind: &str, plural: &str, name: &str) -> Result<Option<Piece>> {
-        self.get("", "v1", kind, plural, Some(self.namespace), name).await
+        self.get(resource("", "v1", kind, plural), Some(self.namespace), name).await
     }
 
     /// The lease of the leading replica.
     pub(super) async fn lease(&self) -> Result<Option<Piece>> {
         let Some(version) = &self.server.lease_version else { return Ok(None) };
-        self.get("coordination.k8s.io", version, "Lease", "leases", Some(self.namespace), lease::NAME).await
+        let leases = resource("coordination.k8s.io", version, "Lease", "leases");
+        self.get(leases, Some(self.namespace), lease::NAME).await
     }
 
     /// Fails if the operator is installed in another namespace only, because the user most likely means that one.
     pub(super) async fn check_namespace(&self) -> Result<()> {
         let installed = format!("{}={}", PART_OF.0, PART_OF.1);
         let deployments =
-            self.list(&address("apps", "v1", "Deployment", "deployments"), None, Some(&installed)).await?;
-        let bindings = self.part(Part::Rights).await?;
+            self.list(&resource("apps", "v1", "Deployment", "deployments"), None, Some(&installed)).await?;
+        let bindings = self.part(InstallPart::Rights).await?;
         let bound = bindings.iter().filter(|piece| piece.resource.kind == "ClusterRoleBinding").flat_map(|binding| {
             let subjects = binding.object.value()["subjects"].as_array().cloned().unwrap_or_default();
             subjects.into_iter().map(|subject| (binding.title(), subject["namespace"].as_str().map(str::to_owned)))
@@ -220,38 +234,24 @@ impl Installed<'_> {
         }
     }
 
-    fn resource(&self, kind: &(Part, &str, &str, &str, &str, bool)) -> Option<(ApiResource, bool)> {
+    fn served(&self, kind: &(InstallPart, &str, &str, &str, &str, bool)) -> Option<(ApiResource, bool)> {
         let (_, group, version, kind, plural, namespaced) = *kind;
         if group == ADMISSION {
             return Some((self.server.registration(plural)?, namespaced));
         }
         let version = match (group, version) {
             // policy/v1 came with 1.21; policy/v1beta1 ended after 1.24.
-            ("policy", _) => {
-                if self.server.at_least(1, 21) {
-                    "v1"
-                } else {
-                    "v1beta1"
-                }
-            }
+            ("policy", _) if self.server.at_least(1, 21) => "v1",
+            ("policy", _) => "v1beta1",
             (_, "") => self.server.lease_version.as_deref()?,
             (_, version) => version,
         };
-        Some((address(group, version, kind, plural), namespaced))
+        Some((resource(group, version, kind, plural), namespaced))
     }
 
-    async fn get(
-        &self,
-        group: &str,
-        version: &str,
-        kind: &str,
-        plural: &str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Result<Option<Piece>> {
-        let resource = address(group, version, kind, plural);
+    async fn get(&self, resource: ApiResource, namespace: Option<&str>, name: &str) -> Result<Option<Piece>> {
         let found = call(live::api(self.client, &resource, namespace).get_opt(name)).await;
-        let object = found.with_context(|| format!("cannot read {kind} `{name}`"))?;
+        let object = found.with_context(|| format!("cannot read {} `{name}`", resource.kind))?;
         Ok(object.map(|object| Piece { resource, object }))
     }
 
@@ -271,11 +271,6 @@ impl Installed<'_> {
     }
 }
 
-/// The resource for requests about `kind`.
-fn address(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
-}
-
 /// Whether the object belongs to the installation: by a label of ours, or by the name of what the operator itself creates.
 fn is_ours(piece: &Piece) -> bool {
     let named = [("Lease", lease::NAME), ("Secret", CERTIFICATE), ("Service", OPERATOR)];
@@ -289,7 +284,19 @@ fn has_label(body: &Value, (key, value): (&str, &str)) -> bool {
     body["metadata"]["labels"][key] == value
 }
 
-/// One way to put a part of a policy in effect: the objects that must be registered, by plural name and name.
+/// What the `container` of the operator has for `flag`: on its command line, or else in the environment. It may be empty.
+pub(super) fn setting(container: &Value, flag: &str) -> Option<String> {
+    let arguments = ["command", "args"].into_iter().filter_map(|field| container[field].as_array()).flatten();
+    let mut arguments = arguments.filter_map(Value::as_str).flat_map(|argument| argument.splitn(2, '='));
+    if arguments.any(|argument| argument == flag) {
+        return Some(arguments.next().unwrap_or_default().to_owned());
+    }
+    let name = format!("SCPOL_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
+    let variable = container["env"].as_array()?.iter().find(|variable| variable["name"] == name)?;
+    Some(variable["value"].as_str().unwrap_or_default().to_owned())
+}
+
+/// One way to put a part of a policy in force: the objects that must be registered, by plural name and name.
 pub(super) type Way = Vec<(&'static str, String)>;
 
 /// The objects that must be registered for `policy` by `engines`, in the format of `status.engine`. For each part of the policy
@@ -332,6 +339,30 @@ mod tests {
     use super::*;
     use crate::policy::Site;
     use serde_json::json;
+
+    #[test]
+    fn a_setting_is_on_the_command_line_or_else_in_the_environment() {
+        let deployment = |name: &str, more: Value| {
+            let mut container = json!({ "name": name, "args": ["run"], "env": [{ "name": "SCPOL_POD_NAME" }] });
+            container.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            let containers = json!([{ "name": "other" }, container]);
+            let object = json!({ "metadata": {}, "spec": { "template": { "spec": { "containers": containers } } } });
+            let object = serde_json::from_value(object).expect("an object");
+            Piece { resource: resource("apps", "v1", "Deployment", "deployments"), object }
+        };
+        for (more, expected) in [
+            (json!({}), None),
+            (json!({ "args": ["run", "--webhook-cert-dir", "/certs"] }), Some("/certs")),
+            (json!({ "args": ["run", "--webhook-cert-dir=/certs"] }), Some("/certs")),
+            (json!({ "command": ["scpol", "run", "--webhook-cert-dir=/certs"] }), Some("/certs")),
+            (json!({ "env": [{ "name": "SCPOL_WEBHOOK_CERT_DIR", "value": "/certs" }] }), Some("/certs")),
+            (json!({ "env": [{ "name": "SCPOL_WEBHOOK_CERT_DIR", "valueFrom": {} }] }), Some("")),
+        ] {
+            let found = |name: &str| setting(&deployment(name, more.clone()).container(), "--webhook-cert-dir");
+            assert_eq!(found(OPERATOR).as_deref(), expected, "{more}");
+            assert_eq!(found("proxy"), None, "it is another container");
+        }
+    }
 
     #[test]
     fn what_must_be_registered_is_that_of_the_engines_in_force() {

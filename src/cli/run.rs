@@ -5,9 +5,9 @@ mod reach;
 mod term;
 
 use self::process::Process;
-use super::files::{TrustOptions, namespace_name};
 use super::signals::Signals;
-use super::{End, Kubeconfig, Timings, Waiting};
+use super::site::{TrustOptions, namespace_name};
+use super::{End, Kubeconfig, TimingOption, Timings};
 use crate::metrics::METRICS_NAMESPACES;
 use crate::roller::EVICTIONS;
 use crate::telemetry::{self, LogFormat};
@@ -25,6 +25,36 @@ use tracing::warn;
 pub(super) struct RunOptions {
     #[command(flatten)]
     kubeconfig: Kubeconfig,
+    #[command(flatten)]
+    replica: ReplicaOptions,
+    #[command(flatten)]
+    trust: TrustOptions,
+    /// Have the API server ask the operator whether whoever creates, edits or deletes a policy may create pods wherever it injects,
+    /// and refuse it else; needs config/rbac/author-webhook. From Kubernetes 1.30 on, config/author-check.yaml does it without the
+    /// operator
+    #[arg(long, env = "SCPOL_AUTHOR_CHECK")]
+    author_check: bool,
+    /// How many policies are used, with at most 8 KiB of spec for each on average; later ones are not accepted
+    #[arg(long, value_name = "N", env = "SCPOL_MAX_POLICIES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
+    max_policies: u16,
+    /// How many pairs of a policy and a namespace have series of their own in the metrics; further ones count together, as namespace `(others)`
+    #[arg(long, value_name = "N", env = "SCPOL_METRICS_NAMESPACES", default_value_t = METRICS_NAMESPACES, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    metrics_namespaces: u32,
+    #[command(flatten)]
+    times: TimeOptions,
+    #[command(flatten)]
+    ports: PortOptions,
+    #[command(flatten)]
+    duties: DutyOptions,
+    #[command(flatten)]
+    log: LogOptions,
+    #[command(flatten)]
+    waiting: TimingOption,
+}
+
+/// Which operator this is, and what is its own.
+#[derive(Args, Debug)]
+struct ReplicaOptions {
     /// Namespace that the operator runs in [default: the pod's own, else scpol-system]
     #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE")]
     operator_namespace: Option<String>,
@@ -40,19 +70,11 @@ pub(super) struct RunOptions {
     /// Namespaces that no policy reaches, besides kube-system, kube-public, kube-node-lease and the operator's own
     #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     protected_namespaces: Vec<String>,
-    #[command(flatten)]
-    trust: TrustOptions,
-    /// Have the API server ask the operator whether whoever creates, edits or deletes a policy may create pods wherever it injects,
-    /// and refuse it else; needs config/rbac/author-webhook. From Kubernetes 1.30 on, config/author-check.yaml does it without the
-    /// operator
-    #[arg(long, env = "SCPOL_AUTHOR_CHECK")]
-    author_check: bool,
-    /// How many policies are used, with at most 8 KiB of spec for each on average; later ones are not accepted
-    #[arg(long, value_name = "N", env = "SCPOL_MAX_POLICIES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
-    max_policies: u16,
-    /// How many pairs of a policy and a namespace have series of their own in the metrics; further ones count together, as namespace `(others)`
-    #[arg(long, value_name = "N", env = "SCPOL_METRICS_NAMESPACES", default_value_t = METRICS_NAMESPACES, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    metrics_namespaces: u32,
+}
+
+/// How long things take.
+#[derive(Args, Debug)]
+struct TimeOptions {
     /// After how long everything that is watched is read anew, for events that never came (at least 1s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
     resync: Duration,
@@ -65,6 +87,11 @@ pub(super) struct RunOptions {
     /// How long a stop in good order may take before the process ends all the same
     #[arg(long, value_name = "DURATION", env = "SCPOL_SHUTDOWN_GRACE", default_value = "10s", value_parser = humantime::parse_duration)]
     shutdown_grace: Duration,
+}
+
+/// Where the operator is called, by whom, and what it shows.
+#[derive(Args, Debug)]
+struct PortOptions {
     /// Address for /metrics, /livez and /readyz
     #[arg(long, value_name = "ADDRESS", env = "SCPOL_LISTEN", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
@@ -87,6 +114,11 @@ pub(super) struct RunOptions {
     /// let in. The API servers need it in their AdmissionConfiguration first [default: any client]
     #[arg(long, value_name = "FILE", env = "SCPOL_WEBHOOK_CLIENT_CA")]
     webhook_client_ca: Option<PathBuf>,
+}
+
+/// What the leader does besides what every policy needs.
+#[derive(Args, Debug)]
+struct DutyOptions {
     /// Write an event for each successful injection, too
     #[arg(long, env = "SCPOL_EVENTS_INJECTED")]
     events_injected: bool,
@@ -101,24 +133,26 @@ pub(super) struct RunOptions {
     /// config/rbac/priority-lane, where its price is told
     #[arg(long, env = "SCPOL_PRIORITY_LANE")]
     priority_lane: bool,
+}
+
+#[derive(Args, Debug)]
+struct LogOptions {
     /// Shape of the log
     #[arg(long, value_enum, env = "SCPOL_LOG_FORMAT", default_value_t)]
     log_format: LogFormat,
     /// What is logged: error, warn, info, debug, trace, or a filter by module such as info,kube=debug
     #[arg(long, value_name = "LEVEL", env = "SCPOL_LOG_LEVEL", default_value = "info")]
     log_level: String,
-    #[command(flatten)]
-    waiting: Waiting,
 }
 
 pub(super) async fn run(options: RunOptions) -> Result<End> {
     raise_open_files();
-    telemetry::start(options.log_format, &options.log_level)?;
-    if options.lease_duration < Duration::from_secs(3) {
-        bail!("--lease-duration must be at least 3s, is {}", humantime::format_duration(options.lease_duration));
-    }
-    if options.resync < Duration::from_secs(1) {
-        bail!("--resync must be at least 1s, is {}", humantime::format_duration(options.resync));
+    telemetry::start(options.log.log_format, &options.log.log_level)?;
+    let TimeOptions { lease_duration, resync, .. } = options.times;
+    for (flag, least, given) in [("--lease-duration", 3, lease_duration), ("--resync", 1, resync)] {
+        if given < Duration::from_secs(least) {
+            bail!("{flag} must be at least {least}s, is {}", humantime::format_duration(given));
+        }
     }
     if options.waiting.timing == Timings::Short {
         warn!("SCPOL_TIMING=short is for tests: the waiting times are not the documented ones");

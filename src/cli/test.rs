@@ -1,8 +1,9 @@
 //! `scpol test`: runs test cases in folders, each a workload and policies with the expected result.
 
 use super::End;
-use super::files::{self, Reading, plan};
-use super::output::{self, Cases, Output, Printing, counted, remark, unified_diff};
+use super::files::{self, Reading, Subject, plan};
+use super::output::{self, JUNIT, Output, Printing, counted, remark, unified_diff};
+use super::site;
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
@@ -30,7 +31,7 @@ pub(super) struct TestOptions {
     #[arg(long)]
     update: bool,
     #[command(flatten)]
-    printing: Printing<Cases>,
+    printing: Printing<JUNIT>,
 }
 
 pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
@@ -101,7 +102,7 @@ impl CaseResult {
     }
 }
 
-fn print(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
+fn print(printing: &Printing<JUNIT>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
     if printing.output == Output::Junit {
         let mut suite = TestSuite::new("cases");
         suite.add_test_cases(results.iter().map(CaseResult::junit));
@@ -110,7 +111,7 @@ fn print(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Writ
     printing.output.report("TestReport", || json!({ "cases": results }), out, |out| tell(printing, results, out))
 }
 
-fn tell(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
+fn tell(printing: &Printing<JUNIT>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
     let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
     if !failed.is_empty() {
         let rows = failed.iter().flat_map(|result| {
@@ -155,7 +156,7 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 /// The flags of the operator and the facts about the server, from `case.yaml`.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Settings {
+struct CaseSettings {
     /// The version of the server and its nodes.
     kube_version: Option<String>,
     operator_namespace: Option<String>,
@@ -183,7 +184,7 @@ struct Case {
 }
 
 /// The actual result.
-struct Found {
+struct CaseFound {
     body: Option<Value>,
     reasons: Vec<String>,
     /// The reasons that are failures: a matching policy is not injected, or rejects the create.
@@ -201,7 +202,7 @@ impl Case {
         let namespace = settings.namespace.as_deref().unwrap_or("default");
         let mut found = files::workloads(&files, policies.kinds(), namespace);
         ensure!(found.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", found.len());
-        let files::Found { workload, placed, .. } = found.remove(0);
+        let Subject { workload, placed, .. } = found.remove(0);
         let expected = match folder.join(EXPECTED) {
             path if path.exists() => document(&path)?,
             _ => None,
@@ -214,7 +215,7 @@ impl Case {
         Ok(Self { folder: folder.to_owned(), site, policies, workload, placed, expected, reasons })
     }
 
-    fn ask(&self) -> Found {
+    fn ask(&self) -> CaseFound {
         let mut decision = Decision::of(&self.policies, &self.placed, &self.site);
         let patch = plan(&mut decision, &self.workload, &self.placed);
         let reasons = decision.rest.iter().map(line).collect();
@@ -222,11 +223,11 @@ impl Case {
         let failures = decision.rest.iter().filter(is_failure).map(line).collect();
         let is_refused = decision.refusal().is_some();
         if is_refused || patch.is_empty() {
-            return Found { body: None, reasons, failures, broken_promises: Vec::new() };
+            return CaseFound { body: None, reasons, failures, broken_promises: Vec::new() };
         }
         let body = self.workload.patched(&patch);
         let broken_promises = self.broken_promises(&body, &mut decision);
-        Found { body: Some(body), reasons, failures, broken_promises }
+        CaseFound { body: Some(body), reasons, failures, broken_promises }
     }
 
     /// Checks that a second injection changes nothing, and that removal of the marked content restores the original.
@@ -260,7 +261,7 @@ impl Case {
         faults
     }
 
-    fn compare(&self, found: &Found) -> Vec<String> {
+    fn compare(&self, found: &CaseFound) -> Vec<String> {
         let mut faults = found.broken_promises.clone();
         if self.expected != found.body {
             faults.push(difference(self.expected.as_ref(), found.body.as_ref()));
@@ -273,7 +274,7 @@ impl Case {
     }
 
     /// Writes the actual result as the expected one. An equal file stays unchanged, with its comments.
-    fn write(&self, found: &Found) -> Result<()> {
+    fn write(&self, found: &CaseFound) -> Result<()> {
         if self.expected != found.body {
             keep(&self.folder.join(EXPECTED), found.body.as_ref().map(|body| manifest::emit(body, &Layout::YAML)))?;
         }
@@ -304,19 +305,18 @@ fn difference(expected: Option<&Value>, found: Option<&Value>) -> String {
     unified_diff([&expected, &found], ["expected".to_owned(), "found".to_owned()], 2)
 }
 
-fn settings(path: &Path) -> Result<Settings> {
+fn settings(path: &Path) -> Result<CaseSettings> {
     if !path.exists() {
-        return Ok(Settings::default());
+        return Ok(CaseSettings::default());
     }
     let value = document(path)?.unwrap_or_default();
     serde_json::from_value(value).with_context(|| format!("{} is not well-formed", path.display()))
 }
 
-fn site(settings: &Settings) -> Result<Site> {
+fn site(settings: &CaseSettings) -> Result<Site> {
     let operator = settings.operator_namespace.as_deref().unwrap_or("scpol-system");
     let mut site = Site::new(operator, settings.protected_namespaces.clone(), settings.initializer_names.clone());
-    site.native_sidecars = files::has_native_sidecars(settings.kube_version.as_deref())?;
-    site.minor = files::minor(settings.kube_version.as_deref())?;
+    site::set_version(&mut site, settings.kube_version.as_deref())?;
     site.trust = Trust {
         level: settings.pod_security,
         privileged_namespaces: settings.privileged_namespaces.iter().cloned().collect(),

@@ -1,7 +1,7 @@
 //! `scpol uninject`: removes injected content from manifests.
 
 use super::End;
-use super::files::{self, Manifests, Output, title};
+use super::files::{self, DocumentFormat, Manifests, title};
 use super::output::remark;
 use crate::inject;
 use crate::manifest::{Kinds, Manifest, Object};
@@ -20,7 +20,7 @@ pub(super) struct UninjectOptions {
     policies: Vec<String>,
     /// Write every document in this format [default: as it came, byte for byte where it is not changed]
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<DocumentFormat>,
 }
 
 pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End> {

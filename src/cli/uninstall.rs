@@ -14,28 +14,27 @@
 //! With `--generated` the objects of the installation stay, for Helm or Argo CD to delete: the operator's pods stop in
 //! step 2 and keep their rights, and step 5 deletes only what the operator wrote.
 
-use super::files::Operator;
-use super::installed::{Installed, Part, Piece};
-use super::output::{self, Output, Reports, counted};
-use super::waiting::{self, Look, Waited as Released};
-use super::{Cluster, End, Waiting, live};
+use super::installed::{InstallPart, Installed, Piece};
+use super::output::{self, Output, Parser, counted};
+use super::policies::{self, condition, status};
+use super::site::OperatorOptions;
+use super::waiting::{self, Waited as Released, WaitingObjects};
+use super::{Cluster, End, TimingOption, live};
 use crate::api::code::Code;
-use crate::api::condition::{self, Readiness};
-use crate::api::v1alpha1::SidecarPolicyStatus;
+use crate::api::condition::{Readiness, conditions};
 use crate::capabilities::registration;
 use crate::cluster::api::Api;
 use crate::cluster::client::{call, chain};
-use crate::cluster::discovery;
 use crate::cluster::keep;
 use crate::cluster::object::Object;
-use crate::cluster::policies;
+use crate::cluster::rights::may_other;
 use crate::outside::escaped;
 use crate::policy::Site;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -64,22 +63,22 @@ pub(super) struct UninstallOptions {
     generated: bool,
     /// How long to wait until the Namespace is gone, or the operator's pods with `--generated`; 0 does not wait, and exits
     /// with 1 if they are still there
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = super::cluster::duration)]
     timeout: Duration,
     /// How to print
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Output::parser::<Reports>())]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Parser::<0>)]
     output: Output,
     #[command(flatten)]
-    operator: Operator,
+    operator: OperatorOptions,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: TimingOption,
 }
 
 /// The result for an object.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Handled {
     /// Exists.
     Left,
     /// Stays on purpose.
@@ -93,62 +92,54 @@ enum Fate {
     Released,
     /// Would be released.
     WouldRelease,
-    /// The policy's status now says that it is not in effect.
+    /// The policy's status now says that it is not in force.
     Told,
     Failed,
 }
 
-impl Fate {
+impl Handled {
     fn word(self) -> &'static str {
         match self {
-            Fate::Left => "is there",
-            Fate::Kept => "is kept",
-            Fate::Terminating => "is being deleted",
-            Fate::WouldDelete => "would be deleted",
-            Fate::Deleted => "deleted",
-            Fate::Released => "released",
-            Fate::WouldRelease => "would be released",
-            Fate::Told => "status: not in force",
-            Fate::Failed => "FAILED",
+            Handled::Left => "is there",
+            Handled::Kept => "is kept",
+            Handled::Terminating => "is being deleted",
+            Handled::WouldDelete => "would be deleted",
+            Handled::Deleted => "deleted",
+            Handled::Released => "released",
+            Handled::WouldRelease => "would be released",
+            Handled::Told => "status: not in force",
+            Handled::Failed => "FAILED",
         }
     }
-}
-
-/// The answer of the server to a request to delete an object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Deletion {
-    Accepted,
-    /// The object is gone already, or is being deleted.
-    Needless,
 }
 
 /// One line of the report.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Item {
+struct Line {
     /// The object's kind, namespace and name.
     object: String,
-    result: Fate,
+    result: Handled,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
 
 pub(super) async fn run(options: UninstallOptions, out: &mut impl Write) -> Result<End> {
-    let (client, _) = live::connect(&options.cluster).await?;
-    let server = discovery::discover(&client, |_| false).await.context(live::ASKING)?;
+    let client = live::connect(&options.cluster).await?;
+    let server = live::offers(&client, [].iter()).await?;
     let namespace = options.operator.operator_namespace.as_str();
     let installed = Installed { client: &client, server: &server, namespace };
     installed.check_namespace().await?;
     let site = site(&client, &options.operator).await?;
-    let mut removal = Removal { installed, site, options: &options, items: Vec::new(), out, unheard: None };
+    let mut removal = Uninstall { installed, site, options: &options, items: Vec::new(), out, unheard: None };
     let end = match (options.check, options.dry_run) {
-        (true, _) => removal.check().await,
+        (true, _) => removal.look_again().await,
         (_, true) => removal.rehearse().await,
         _ => removal.carry_out().await,
     };
     let end = match end {
-        Err(error) if removal.items.iter().any(|item| matches!(item.result, Fate::Deleted | Fate::Released)) => {
-            removal.tell("the rest".to_owned(), Fate::Failed, Some(format!("{}; run it again", chain(&*error))));
+        Err(error) if removal.items.iter().any(|item| matches!(item.result, Handled::Deleted | Handled::Released)) => {
+            removal.tell("the rest".to_owned(), Handled::Failed, Some(format!("{}; run it again", chain(&*error))));
             Ok(End::Finding)
         }
         end => end,
@@ -158,9 +149,10 @@ pub(super) async fn run(options: UninstallOptions, out: &mut impl Write) -> Resu
 }
 
 /// The site with the initializer names that this command clears, including those that policies use.
-async fn site(client: &Client, operator: &Operator) -> Result<Site> {
+async fn site(client: &Client, operator: &OperatorOptions) -> Result<Site> {
     let mut site = Site::new(&operator.operator_namespace, [], operator.initializer_names.clone());
-    let told = stored(client).await?.into_iter().filter_map(|policy| own_initializer(&policy.value()));
+    let told =
+        policies::stored_or_none(client).await?.into_iter().filter_map(|policy| own_initializer(&policy.value()));
     site.initializer_names.extend(told);
     Ok(site)
 }
@@ -172,47 +164,41 @@ fn own_initializer(policy: &Value) -> Option<String> {
     (policy["spec"]["initializerName"] == named).then(|| named.to_owned())
 }
 
-async fn stored(client: &Client) -> Result<Vec<Object>> {
-    Ok(live::stored(client).await?.unwrap_or_default())
-}
-
-struct Removal<'a, W> {
+struct Uninstall<'a, W> {
     installed: Installed<'a>,
     site: Site,
     options: &'a UninstallOptions,
-    items: Vec<Item>,
+    items: Vec<Line>,
     out: &'a mut W,
     /// The error of the output, after which nothing more is printed.
     unheard: Option<std::io::Error>,
 }
 
-impl<W: Write> Removal<'_, W> {
-    /// Lists everything that exists.
-    async fn check(&mut self) -> Result<End> {
+impl<W: Write> Uninstall<'_, W> {
+    /// Reports everything that exists and has not been reported: also objects that wait for us, and what stays on purpose.
+    async fn look_again(&mut self) -> Result<End> {
         for piece in self.all().await? {
-            let fate = if piece.is_terminating() { Fate::Terminating } else { Fate::Left };
-            self.tell(piece.title(), fate, None);
+            let fate = if piece.is_terminating() { Handled::Terminating } else { Handled::Left };
+            let is_told = |item: &Line| item.result == fate && item.object == piece.title();
+            if !self.items.iter().any(is_told) {
+                self.tell(piece.title(), fate, None);
+            }
         }
         let look = self.waiting().await?;
-        self.conclude(look).await
-    }
-
-    /// Reports objects that still wait for us, and objects that stay on purpose.
-    async fn conclude(&mut self, look: Look) -> Result<End> {
         for object in look.waiting {
-            self.tell(title(&object), Fate::Left, Some(format!("waits for {}", object.pending.join(", "))));
+            self.tell(title(&object), Handled::Left, Some(format!("waits for {}", object.pending.join(", "))));
         }
         for unseen in look.unseen {
             self.tell_unseen(&unseen);
         }
         self.tell_kept().await?;
-        let is_left = |item: &Item| matches!(item.result, Fate::Left | Fate::Terminating | Fate::Failed);
+        let is_left = |item: &Line| matches!(item.result, Handled::Left | Handled::Terminating | Handled::Failed);
         Ok(End::fine_if(!self.items.iter().any(is_left)))
     }
 
     /// Reports that waiting objects of a resource cannot be listed.
     fn tell_unseen(&mut self, unseen: &str) {
-        self.tell("what waits".to_owned(), Fate::Failed, Some(format!("cannot be looked at: {unseen}")));
+        self.tell("what waits".to_owned(), Handled::Failed, Some(format!("cannot be looked at: {unseen}")));
     }
 
     /// Lists what would be done.
@@ -220,20 +206,20 @@ impl<W: Write> Removal<'_, W> {
         let all = self.all().await?;
         let (registrations, rest): (Vec<_>, Vec<_>) = all.iter().partition(|piece| is_registration(piece));
         for piece in registrations {
-            self.tell(piece.title(), Fate::WouldDelete, None);
+            self.tell(piece.title(), Handled::WouldDelete, None);
         }
         let look = self.waiting().await?;
         for object in look.waiting {
-            self.tell(title(&object), Fate::WouldRelease, None);
+            self.tell(title(&object), Handled::WouldRelease, None);
         }
         for unseen in look.unseen {
             self.tell_unseen(&unseen);
         }
         for piece in rest {
-            self.tell(piece.title(), Fate::WouldDelete, None);
+            self.tell(piece.title(), Handled::WouldDelete, None);
         }
         self.tell_kept().await?;
-        Ok(End::fine_if(self.items.iter().all(|item| item.result != Fate::Failed)))
+        Ok(End::fine_if(self.items.iter().all(|item| item.result != Handled::Failed)))
     }
 
     async fn carry_out(&mut self) -> Result<End> {
@@ -248,19 +234,19 @@ impl<W: Write> Removal<'_, W> {
         if !self.unregister().await? {
             let reason =
                 "without it, creates would hang or be refused by what is still registered; mend that, and run it again";
-            self.tell("the operator".to_owned(), Fate::Kept, Some(reason.to_owned()));
+            self.tell("the operator".to_owned(), Handled::Kept, Some(reason.to_owned()));
             return self.look_again().await;
         }
-        self.remove_part(Part::Process).await?;
+        self.remove_part(InstallPart::Process).await?;
         if self.options.generated {
             self.wait_for_pods_to_go().await?;
         } else {
-            self.remove_part(Part::Rights).await?;
+            self.remove_part(InstallPart::Rights).await?;
             self.wait_for_rights_to_go().await;
         }
         self.unregister().await?;
         self.tell_policies().await?;
-        self.remove_part(Part::Belongings).await?;
+        self.remove_part(InstallPart::Belongings).await?;
         self.remove_last().await?;
         self.look_again().await
     }
@@ -268,7 +254,7 @@ impl<W: Write> Removal<'_, W> {
     /// Everything to remove, in order.
     async fn all(&self) -> Result<Vec<Piece>> {
         let mut all = self.installed.registrations().await?;
-        for part in [Part::Process, Part::Rights, Part::Belongings] {
+        for part in [InstallPart::Process, InstallPart::Rights, InstallPart::Belongings] {
             all.extend(self.pieces(part).await?);
         }
         all.extend(self.last().await?);
@@ -276,14 +262,14 @@ impl<W: Write> Removal<'_, W> {
     }
 
     /// The objects of `part` to remove.
-    async fn pieces(&self, part: Part) -> Result<Vec<Piece>> {
+    async fn pieces(&self, part: InstallPart) -> Result<Vec<Piece>> {
         if !self.options.generated {
             return self.installed.part(part).await;
         }
         Ok(match part {
-            Part::Process => self.installed.deployment().await?.into_iter().collect(),
-            Part::Rights => Vec::new(),
-            Part::Belongings => {
+            InstallPart::Process => self.installed.deployment().await?.into_iter().collect(),
+            InstallPart::Rights => Vec::new(),
+            InstallPart::Belongings => {
                 let mut pieces = self.installed.part(part).await?;
                 pieces.retain(|piece| !piece.is_installed());
                 pieces
@@ -307,7 +293,7 @@ impl<W: Write> Removal<'_, W> {
     }
 
     /// The objects that wait for us.
-    async fn waiting(&self) -> Result<Look> {
+    async fn waiting(&self) -> Result<WaitingObjects> {
         let mut look = waiting::find(self.installed.client, self.installed.server, None, None).await?;
         look.waiting.retain(|object| object.pending.iter().any(|name| self.site.owns(name)));
         Ok(look)
@@ -317,7 +303,7 @@ impl<W: Write> Removal<'_, W> {
         if !std::io::stdin().is_terminal() {
             bail!("there is no terminal to ask: give `--yes`, or `--dry-run` to see what would be done");
         }
-        let policies = stored(self.installed.client).await?.len();
+        let policies = policies::stored_or_none(self.installed.client).await?.len();
         let policies = counted(policies, "policy", "policies");
         let fate = if self.options.crd { "deleted, with the definition" } else { "kept, without effect" };
         let version = &self.installed.server.version;
@@ -375,20 +361,20 @@ impl<W: Write> Removal<'_, W> {
         Ok(())
     }
 
-    async fn let_go(&mut self, object: &mut waiting::Waiting, is_last_try: bool) {
+    async fn let_go(&mut self, object: &mut waiting::WaitingObject, is_last_try: bool) {
         waiting::clear(self.installed.client, object, &|name: &str| self.site.owns(name)).await;
         match object.result {
-            Released::Cleared if object.pending.is_empty() => self.tell(title(object), Fate::Released, None),
+            Released::Cleared if object.pending.is_empty() => self.tell(title(object), Handled::Released, None),
             Released::Cleared => {
                 let others = format!("still waits for {}, which is not ours", object.pending.join(", "));
-                self.tell(title(object), Fate::Released, Some(others))
+                self.tell(title(object), Handled::Released, Some(others))
             }
-            _ if is_last_try => self.tell(title(object), Fate::Failed, object.message.take()),
+            _ if is_last_try => self.tell(title(object), Handled::Failed, object.message.take()),
             _ => {}
         }
     }
 
-    async fn remove_part(&mut self, part: Part) -> Result<()> {
+    async fn remove_part(&mut self, part: InstallPart) -> Result<()> {
         for piece in self.pieces(part).await? {
             self.remove(&piece).await;
         }
@@ -405,7 +391,7 @@ impl<W: Write> Removal<'_, W> {
         }
         for pod in pods {
             let waited = humantime::format_duration(self.options.timeout);
-            self.tell(pod.title(), Fate::Terminating, Some(format!("it is not gone after {waited}; run it again")));
+            self.tell(pod.title(), Handled::Terminating, Some(format!("it is not gone after {waited}; run it again")));
         }
         Ok(())
     }
@@ -420,9 +406,7 @@ impl<W: Write> Removal<'_, W> {
         let question: SubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
         let (since, timing) = (Instant::now(), &self.options.waiting.timing().uninstall);
         while since.elapsed() < timing.rights {
-            let api = Api::<SubjectAccessReview>::all(self.installed.client.clone());
-            let answer = call(api.create(&PostParams::default(), &question)).await;
-            if answer.ok().and_then(|answer| answer.status).is_none_or(|status| !status.allowed) {
+            if !may_other(self.installed.client, &question).await.unwrap_or_default() {
                 return;
             }
             tokio::time::sleep(timing.rights_pause).await;
@@ -438,24 +422,22 @@ impl<W: Write> Removal<'_, W> {
         let message =
             "the operator was uninstalled: new workloads get no template; install it again, or delete the policy";
         let outcome = Readiness::Waiting { code: Code::Stopped, message: message.to_owned() };
-        for policy in stored(self.installed.client).await? {
-            let value = policy.value();
-            let status: SidecarPolicyStatus = serde_json::from_value(value["status"].clone()).unwrap_or_default();
-            let programmed = status.conditions.iter().find(|condition| condition.type_ == "Programmed");
-            let counts = programmed.is_some_and(|programmed| {
+        for policy in policies::stored_or_none(self.installed.client).await? {
+            let status = status(&policy);
+            let counts = condition(&status, "Programmed").is_some_and(|programmed| {
                 programmed.status == "True" || programmed.reason == Code::RemovedByHand.name()
             });
             if !counts {
                 continue;
             }
-            let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
-            let conditions = condition::conditions(&outcome, None, &status.conditions, generation, Timestamp::now());
+            let now = Timestamp::now();
+            let conditions = conditions(&outcome, None, &status.conditions, policy.generation(), now);
             let patch = Patch::Merge(json!({ "status": { "conditions": conditions, "engine": null } }));
-            let api: Api<Object> = Api::all_with(self.installed.client.clone(), &policies::resource());
+            let api = policies::api(self.installed.client);
             let title = format!("SidecarPolicy {}", policy.name());
             match call(api.patch_status(policy.name(), &PatchParams::default(), &patch)).await {
-                Ok(_) => self.tell(title, Fate::Told, None),
-                Err(error) => self.tell(title, Fate::Failed, Some(error.to_string())),
+                Ok(_) => self.tell(title, Handled::Told, None),
+                Err(error) => self.tell(title, Handled::Failed, Some(error.to_string())),
             }
         }
         Ok(())
@@ -477,13 +459,13 @@ impl<W: Write> Removal<'_, W> {
                 left = self.still_there(&piece).await?;
             }
             match left {
-                None => self.tell(piece.title(), Fate::Deleted, None),
+                None => self.tell(piece.title(), Handled::Deleted, None),
                 Some(left) => {
                     let waited = humantime::format_duration(self.options.timeout);
                     let reasons = remaining(&left.value());
                     let message =
                         format!("it is not gone after {waited}, and no installation works until then{reasons}");
-                    self.tell(piece.title(), Fate::Terminating, Some(message));
+                    self.tell(piece.title(), Handled::Terminating, Some(message));
                 }
             }
         }
@@ -498,46 +480,26 @@ impl<W: Write> Removal<'_, W> {
     }
 
     fn api(&self, piece: &Piece) -> Api<Object> {
-        let namespace = Some(piece.object.namespace()).filter(|namespace| !namespace.is_empty());
-        live::api(self.installed.client, &piece.resource, namespace)
+        live::api(self.installed.client, &piece.resource, Some(piece.object.namespace()))
     }
 
     /// Deletes `piece`. Returns false if that failed.
     async fn remove(&mut self, piece: &Piece) -> bool {
-        let deletion = self.request_deletion(piece).await;
-        if deletion == Some(Deletion::Accepted) {
-            self.tell(piece.title(), Fate::Deleted, None);
+        let is_deleted = self.request_deletion(piece).await;
+        if is_deleted == Some(true) {
+            self.tell(piece.title(), Handled::Deleted, None);
         }
-        deletion.is_some()
+        is_deleted.is_some()
     }
 
-    /// Asks the server to delete `piece`. Returns `None` if that failed, and reports it.
-    async fn request_deletion(&mut self, piece: &Piece) -> Option<Deletion> {
+    /// Asks the server to delete `piece`. Returns false if it is gone already, or is being deleted; `None` if that failed, and reports it.
+    async fn request_deletion(&mut self, piece: &Piece) -> Option<bool> {
         if piece.is_terminating() {
-            return Some(Deletion::Needless);
+            return Some(false);
         }
         // The UID protects an object that was recreated meanwhile. The next look finds it.
-        match keep::delete(&self.api(piece), piece.object.name(), piece.object.meta().uid.clone()).await {
-            Ok(true) => Some(Deletion::Accepted),
-            Ok(false) => Some(Deletion::Needless),
-            Err(error) => {
-                self.tell(piece.title(), Fate::Failed, Some(error.to_string()));
-                None
-            }
-        }
-    }
-
-    /// Reports everything that still exists and has not been reported.
-    async fn look_again(&mut self) -> Result<End> {
-        for piece in self.all().await? {
-            let fate = if piece.is_terminating() { Fate::Terminating } else { Fate::Left };
-            let is_told = |item: &Item| item.result == fate && item.object == piece.title();
-            if !self.items.iter().any(is_told) {
-                self.tell(piece.title(), fate, None);
-            }
-        }
-        let look = self.waiting().await?;
-        self.conclude(look).await
+        let asked = keep::delete(&self.api(piece), piece.object.name(), piece.object.meta().uid.clone()).await;
+        asked.map_err(|error| self.tell(piece.title(), Handled::Failed, Some(error.to_string()))).ok()
     }
 
     /// Reports objects that stay on purpose.
@@ -549,28 +511,28 @@ impl<W: Write> Removal<'_, W> {
             let lodgers = self.installed.lodgers().await?;
             if let Some(first) = lodgers.first() {
                 let message = format!("{} is in it, and is not ours", first.title());
-                self.tell(format!("Namespace {}", self.installed.namespace), Fate::Kept, Some(message));
+                self.tell(format!("Namespace {}", self.installed.namespace), Handled::Kept, Some(message));
             }
         }
         if self.options.crd {
             return Ok(());
         }
         let Some(definition) = self.installed.definition().await? else { return Ok(()) };
-        let policies = stored(self.installed.client).await?.len();
+        let policies = policies::stored_or_none(self.installed.client).await?.len();
         let message = format!("with {}; `--crd` takes that away, too", counted(policies, "policy", "policies"));
-        self.tell(definition.title(), Fate::Kept, Some(message));
+        self.tell(definition.title(), Handled::Kept, Some(message));
         Ok(())
     }
 
     /// Records a result and prints it at once in a table. The work continues even if printing fails.
-    fn tell(&mut self, object: String, result: Fate, message: Option<String>) {
+    fn tell(&mut self, object: String, result: Handled, message: Option<String>) {
         if self.options.output == Output::Table && self.unheard.is_none() {
             let more = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
             let line = format!("{object}: {}{more}", result.word());
             let told = writeln!(self.out, "{}", escaped(&line)).and_then(|()| self.out.flush());
             self.unheard = told.err();
         }
-        self.items.push(Item { object, result, message });
+        self.items.push(Line { object, result, message });
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -582,7 +544,7 @@ impl<W: Write> Removal<'_, W> {
             "UninstallReport",
             || json!({ "items": items }),
             *out,
-            |out| match items.iter().all(|item| item.result == Fate::Kept) {
+            |out| match items.iter().all(|item| item.result == Handled::Kept) {
                 true => Ok(writeln!(out, "Nothing else of sidecar-policy is in this cluster.")?),
                 false => Ok(()),
             },
@@ -613,7 +575,7 @@ fn initializer_names(pieces: &[&Piece]) -> Vec<String> {
     entries.filter_map(|entry| entry["name"].as_str().map(str::to_owned)).collect()
 }
 
-fn title(object: &waiting::Waiting) -> String {
+fn title(object: &waiting::WaitingObject) -> String {
     output::place(&object.resource, &object.namespace, &object.name)
 }
 

@@ -1,6 +1,6 @@
 //! `scpol version`.
 
-use super::output::{Output, Reports};
+use super::output::{Output, Parser};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
@@ -9,7 +9,7 @@ use std::io::Write;
 #[derive(Args, Debug)]
 pub(super) struct VersionOptions {
     /// How to print
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Output::parser::<Reports>())]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Parser::<0>)]
     output: Output,
 }
 

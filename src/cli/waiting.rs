@@ -9,10 +9,8 @@ use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{PatchOperation, RemoveOperation, TestOperation};
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::ApiResource;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde_json::json;
@@ -25,7 +23,7 @@ const LAG: Duration = Duration::from_millis(200);
 /// An object that waits.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Waiting {
+pub(super) struct WaitingObject {
     pub(super) namespace: String,
     pub(super) resource: String,
     pub(super) name: String,
@@ -49,8 +47,8 @@ pub(super) enum Waited {
 
 /// The result of a look at a server.
 #[derive(Default)]
-pub(super) struct Look {
-    pub(super) waiting: Vec<Waiting>,
+pub(super) struct WaitingObjects {
+    pub(super) waiting: Vec<WaitingObject>,
     /// The resources that could not be listed, and why. They may have waiting objects.
     pub(super) unseen: Vec<String>,
 }
@@ -64,8 +62,8 @@ pub(super) async fn find(
     server: &Capabilities,
     namespace: Option<&str>,
     selector: Option<&str>,
-) -> Result<Look> {
-    let mut found = Look::default();
+) -> Result<WaitingObjects> {
+    let mut found = WaitingObjects::default();
     // Servers from 1.14 have no `metadata.initializers`.
     if server.at_least(1, 14) {
         return Ok(found);
@@ -112,8 +110,8 @@ async fn resources(client: &Client, unseen: &mut Vec<String>) -> Result<Vec<(Api
         for resource in list.resources {
             let is_meant = !resource.name.contains('/') && is_usable(&resource.verbs);
             if is_meant && known.insert((group.clone(), resource.name.clone())) {
-                let gvk = GroupVersionKind::gvk(&group, &version, &resource.kind);
-                resources.push((ApiResource::from_gvk_with_plural(&gvk, &resource.name), resource.namespaced));
+                let address = live::resource(&group, &version, &resource.kind, &resource.name);
+                resources.push((address, resource.namespaced));
             }
         }
     }
@@ -128,13 +126,13 @@ async fn list(api: &Api<Object>, selector: Option<&str>) -> Result<Vec<Object>, 
     Ok(waiting)
 }
 
-fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) -> Option<Waiting> {
+fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) -> Option<WaitingObject> {
     // Several groups may serve the same object.
     if !seen.insert(object.meta().uid.clone().unwrap_or_default()) {
         return None;
     }
     let age = object.created().map_or(0, |created| Timestamp::now().duration_since(created).as_secs());
-    Some(Waiting {
+    Some(WaitingObject {
         namespace: object.namespace().into(),
         resource: if resource.group.is_empty() {
             resource.plural.clone()
@@ -152,9 +150,8 @@ fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) ->
 
 /// Removes the names for which `is_cleared` is true from the pending list of `object`, at any position, and nothing
 /// else.
-pub(super) async fn clear(client: &Client, object: &mut Waiting, is_cleared: &impl Fn(&str) -> bool) {
-    let namespace = Some(object.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-    let api = live::api(client, &object.api, namespace);
+pub(super) async fn clear(client: &Client, object: &mut WaitingObject, is_cleared: &impl Fn(&str) -> bool) {
+    let api = live::api(client, &object.api, Some(&object.namespace));
     // The object may change meanwhile, so each try reads it again. The cache of an old server, to which the patch is
     // applied, may lag.
     for _ in 0..5 {
@@ -182,30 +179,22 @@ fn pending(object: &Object) -> Vec<String> {
     object.pending().map(str::to_owned).collect()
 }
 
-fn cleared(object: &mut Waiting, pending: Vec<String>) {
+fn cleared(object: &mut WaitingObject, pending: Vec<String>) {
     (object.result, object.message, object.pending) = (Waited::Cleared, None, pending);
 }
 
 /// Tests each name before its removal, and removes from the back, so that positions stay valid.
 fn clearing(pending: &[String], is_cleared: impl Fn(&str) -> bool) -> json_patch::Patch {
-    let pointer = |path: String| PointerBuf::parse(path).expect("a well-formed JSON pointer");
     let places: Vec<usize> = (0..pending.len()).rev().filter(|&place| is_cleared(&pending[place])).collect();
-    let mut operations: Vec<_> = places
-        .iter()
-        .map(|place| {
-            PatchOperation::Test(TestOperation {
-                path: pointer(format!("/metadata/initializers/pending/{place}/name")),
-                value: json!(pending[*place]),
-            })
-        })
-        .collect();
-    let remove = |path: String| PatchOperation::Remove(RemoveOperation { path: pointer(path) });
-    if places.len() == pending.len() {
-        operations.push(remove("/metadata/initializers".into()));
-    } else {
-        operations.extend(places.iter().map(|place| remove(format!("/metadata/initializers/pending/{place}"))));
-    }
-    json_patch::Patch(operations)
+    let path = |place: &usize| format!("/metadata/initializers/pending/{place}");
+    let test = |place| json!({ "op": "test", "path": path(place) + "/name", "value": pending[*place] });
+    let removed = match places.len() == pending.len() {
+        true => vec!["/metadata/initializers".to_owned()],
+        false => places.iter().map(path).collect(),
+    };
+    let removals = removed.iter().map(|path| json!({ "op": "remove", "path": path }));
+    let operations: Vec<_> = places.iter().map(test).chain(removals).collect();
+    serde_json::from_value(json!(operations)).expect("the operations are those of a JSON Patch")
 }
 
 #[cfg(test)]

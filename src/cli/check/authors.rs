@@ -1,7 +1,7 @@
 //! Checks whether the last author of each policy still has the rights for what it does, by the record of the author.
 
-use super::Subject;
-use super::report::Item;
+use super::CheckSubject;
+use super::report::CheckItem;
 use crate::api::code::Code;
 use crate::api::is_dns_label;
 use crate::capabilities::registration;
@@ -18,26 +18,28 @@ use kube::Client;
 const AT_ONCE: usize = 8;
 
 /// Checks the author of every policy.
-pub(super) async fn check(subject: &Subject<'_>) -> Vec<Item> {
+pub(super) async fn check(subject: &CheckSubject<'_>) -> Vec<CheckItem> {
     let client = subject.client();
     if subject.stored.is_empty() {
-        return vec![Item::ok("authors", "there is no policy")];
+        return vec![CheckItem::ok("authors", "there is no policy")];
     }
     match is_recorded(subject).await {
         Ok(true) => {}
         Ok(false) => {
             let fix = format!("From Kubernetes 1.36 on, `{}` has the API server record authors.", record::SOURCE);
-            return vec![Item::unknown("authors", "the API server does not record who writes a policy").with_fix(fix)];
+            return vec![
+                CheckItem::unknown("authors", "the API server does not record who writes a policy").with_fix(fix),
+            ];
         }
         Err(error) => {
-            return vec![Item::unknown("authors", format!("cannot see whether authors are recorded: {error}"))];
+            return vec![CheckItem::unknown("authors", format!("cannot see whether authors are recorded: {error}"))];
         }
     }
     stream::iter(subject.stored).map(|policy| author(client, policy)).buffered(AT_ONCE).collect().await
 }
 
 /// Whether API servers write the record. Without that, anybody may have written it.
-async fn is_recorded(subject: &Subject<'_>) -> Result<bool, CallError> {
+async fn is_recorded(subject: &CheckSubject<'_>) -> Result<bool, CallError> {
     for plural in [registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS] {
         let Some(resource) = subject.server().registration(plural) else { return Ok(false) };
         let api = Api::<Object>::all_with(subject.client().clone(), &resource);
@@ -48,13 +50,13 @@ async fn is_recorded(subject: &Subject<'_>) -> Result<bool, CallError> {
     Ok(true)
 }
 
-async fn author(client: &Client, policy: &Object) -> Item {
+async fn author(client: &Client, policy: &Object) -> CheckItem {
     let check = format!("author of {}", policy.name());
     let value = policy.value();
     let author = match record::read(&value) {
         Ok(author) => author,
         Err(why) => {
-            return Item::unknown(check, why).with_fix("Have somebody write the policy again.");
+            return CheckItem::unknown(check, why).with_fix("Have somebody write the policy again.");
         }
     };
     let name = shown(author.name());
@@ -63,12 +65,12 @@ async fn author(client: &Client, policy: &Object) -> Item {
             Ok(true) => {}
             Ok(false) => {
                 let message = format!("{name} wrote it last, and may no longer {}", question.right_and_place());
-                return Item::warning(check, Code::AuthorLostRight, message);
+                return CheckItem::warning(check, Code::AuthorLostRight, message);
             }
-            Err(error) => return Item::unknown(check, format!("cannot ask what {name} may do: {error}")),
+            Err(error) => return CheckItem::unknown(check, format!("cannot ask what {name} may do: {error}")),
         }
     }
-    Item::ok(check, format!("{name} wrote it last, and may do what it does"))
+    CheckItem::ok(check, format!("{name} wrote it last, and may do what it does"))
 }
 
 /// Whether `author` has the right that `question` is about.

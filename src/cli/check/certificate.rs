@@ -1,10 +1,10 @@
 //! The check of the webhook's certificate: whether an API server accepts it, and whether it is renewed in time.
 
-use super::Subject;
-use super::report::Item;
+use super::CheckSubject;
+use super::report::CheckItem;
 use crate::api::code::Code;
 use crate::capabilities::registration::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
-use crate::cli::installed::{CERTIFICATE, OPERATOR, Piece};
+use crate::cli::installed::{CERTIFICATE, OPERATOR, Piece, setting};
 use crate::cluster::client::CallError;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -32,14 +32,14 @@ struct Files {
 }
 
 /// Checks the certificate. The result is empty if there is neither a webhook nor a certificate.
-pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
+pub(super) async fn check(subject: &CheckSubject<'_>, registered: &[Piece]) -> Vec<CheckItem> {
     let webhooks: Vec<_> = registered.iter().filter(|piece| piece.is_generated() && is_webhook(piece)).collect();
     // The check of the operator reports an unreadable Deployment.
     let deployment = subject.installed.deployment().await.ok().flatten();
-    if deployment.is_some_and(|deployment| is_by_files(&deployment.object.value())) {
+    if deployment.is_some_and(|deployment| setting(&deployment.container(), "--webhook-cert-dir").is_some()) {
         let message = "from files that somebody else keeps (`--webhook-cert-dir`), which cannot be seen from here: what is wrong with \
                        them stands in `Degraded` of the policies";
-        return webhooks.first().map(|_| Item::info(CHECK, message)).into_iter().collect();
+        return webhooks.first().map(|_| CheckItem::info(CHECK, message)).into_iter().collect();
     }
     let secret = match subject.installed.own("Secret", "secrets", CERTIFICATE).await {
         Ok(secret) => secret,
@@ -50,9 +50,9 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
                 "you may not read the Secret `{CERTIFICATE}`, which has the key of the authority: what is wrong with the certificate \
                  stands in `Degraded` of the policies"
             );
-            return vec![Item::info(CHECK, message)];
+            return vec![CheckItem::info(CHECK, message)];
         }
-        Err(error) => return vec![Item::unknown(CHECK, &error)],
+        Err(error) => return vec![CheckItem::unknown(CHECK, &error)],
     };
     let namespace = subject.installed.namespace;
     let Some(secret) = secret else {
@@ -60,29 +60,17 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
         let fix = "Start the operator, which makes it anew.";
         return webhooks
             .first()
-            .map(|_| Item::warning(CHECK, Code::CertificateInvalid, missing).with_fix(fix))
+            .map(|_| CheckItem::warning(CHECK, Code::CertificateInvalid, missing).with_fix(fix))
             .into_iter()
             .collect();
     };
     let files = match Files::read(&secret.object.value()) {
         Ok(files) => files,
-        Err(message) => return vec![Item::problem(CHECK, Code::CertificateInvalid, message)],
+        Err(message) => return vec![CheckItem::problem(CHECK, Code::CertificateInvalid, message)],
     };
     let mut items = vec![judge(&files, &format!("{OPERATOR}.{namespace}.svc"), Timestamp::now())];
     items.extend(webhooks.iter().filter_map(|piece| trust(piece, &files.ca)));
     items
-}
-
-/// Whether the operator's Deployment sets the certificate from files.
-fn is_by_files(deployment: &Value) -> bool {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    let Some(container) = containers.into_iter().flatten().find(|container| container["name"] == OPERATOR) else {
-        return false;
-    };
-    let arguments = ["command", "args"].into_iter().filter_map(|field| container[field].as_array()).flatten();
-    let mut flags = arguments.filter_map(|argument| argument.as_str()?.split('=').next());
-    let mut variables = container["env"].as_array().into_iter().flatten();
-    flags.any(|flag| flag == "--webhook-cert-dir") || variables.any(|one| one["name"] == "SCPOL_WEBHOOK_CERT_DIR")
 }
 
 fn is_webhook(piece: &Piece) -> bool {
@@ -101,15 +89,15 @@ impl Files {
 }
 
 /// The verdict of an API server that calls `host` at `now`.
-fn judge(files: &Files, host: &str, now: Timestamp) -> Item {
+fn judge(files: &Files, host: &str, now: Timestamp) -> CheckItem {
     match verify(files, host, now) {
-        Err(message) => Item::problem(CHECK, Code::CertificateInvalid, message),
-        Ok(Life { left, whole, ends }) if left * RENEWED < whole => Item::warning(
+        Err(message) => CheckItem::problem(CHECK, Code::CertificateInvalid, message),
+        Ok(Life { left, whole, ends }) if left * RENEWED < whole => CheckItem::warning(
             CHECK,
             Code::CertificateExpiring,
             format!("for `{host}`, and expires at {ends}: it should have been renewed"),
         ),
-        Ok(Life { ends, .. }) => Item::ok(CHECK, format!("for `{host}`, until {ends}")),
+        Ok(Life { ends, .. }) => CheckItem::ok(CHECK, format!("for `{host}`, until {ends}")),
     }
 }
 
@@ -183,7 +171,7 @@ fn life(leaf: &CertificateDer<'_>, now: Timestamp) -> Result<Life, String> {
 }
 
 /// The problem if API servers trust another authority than the signing one. During a renewal they trust both.
-fn trust(webhook: &Piece, ca: &[u8]) -> Option<Item> {
+fn trust(webhook: &Piece, ca: &[u8]) -> Option<CheckItem> {
     let signs = certificates(ca, "ca.crt").ok()?;
     let body = webhook.object.value();
     let is_trusted = body["webhooks"].as_array().into_iter().flatten().all(|entry| {
@@ -196,15 +184,14 @@ fn trust(webhook: &Piece, ca: &[u8]) -> Option<Item> {
     }
     let message = format!("{} trusts another authority than `ca.crt` of the Secret `{CERTIFICATE}`", webhook.title());
     let fix = "Start the operator, which repairs it; or delete the registration, which is then made anew.";
-    Some(Item::problem(CHECK, Code::CertificateInvalid, message).with_fix(fix))
+    Some(CheckItem::problem(CHECK, Code::CertificateInvalid, message).with_fix(fix))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::check::report::Level;
+    use crate::cli::check::report::CheckLevel;
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-    use serde_json::json;
 
     const HOST: &str = "scpol.ours.svc";
 
@@ -221,39 +208,19 @@ mod tests {
         Files { ca: ca_pem.into(), certificate: leaf.pem().into(), key: key.serialize_pem().into() }
     }
 
-    fn told(files: &Files, now: &str) -> (Level, String) {
+    fn told(files: &Files, now: &str) -> (CheckLevel, String) {
         let item = judge(files, HOST, now.parse().expect("a time"));
         let (level, _, message) = item.told();
         (level, message.to_owned())
     }
 
     #[test]
-    fn files_that_somebody_else_keeps_are_seen_from_the_deployment() {
-        let deployment = |name: &str, more: Value| {
-            let mut container = json!({ "name": name, "args": ["run"], "env": [{ "name": "SCPOL_POD_NAME" }] });
-            container.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-            json!({ "spec": { "template": { "spec": { "containers": [{ "name": "other" }, container] } } } })
-        };
-        for (more, expected) in [
-            (json!({}), false),
-            (json!({ "args": ["run", "--webhook-cert-dir", "/certs"] }), true),
-            (json!({ "args": ["run", "--webhook-cert-dir=/certs"] }), true),
-            (json!({ "command": ["scpol", "run", "--webhook-cert-dir=/certs"] }), true),
-            (json!({ "env": [{ "name": "SCPOL_WEBHOOK_CERT_DIR", "value": "/certs" }] }), true),
-        ] {
-            assert_eq!(is_by_files(&deployment("scpol", more.clone())), expected, "{more}");
-            assert!(!is_by_files(&deployment("proxy", more)));
-        }
-        assert!(!is_by_files(&Value::Null));
-    }
-
-    #[test]
     fn a_certificate_is_judged_as_an_api_server_does() {
         let (early, late) = ("2030-02-01T00:00:00Z", "2030-12-01T00:00:00Z");
         let good = made(HOST);
-        assert_eq!(told(&good, early), (Level::Ok, "for `scpol.ours.svc`, until 2031-01-01T00:00:00Z".to_owned()));
+        assert_eq!(told(&good, early), (CheckLevel::Ok, "for `scpol.ours.svc`, until 2031-01-01T00:00:00Z".to_owned()));
         let (level, message) = told(&good, late);
-        assert!(level == Level::Warning && message.contains("should have been renewed"), "{message}");
+        assert!(level == CheckLevel::Warning && message.contains("should have been renewed"), "{message}");
         let other = made(HOST);
         for (files, now, expected) in [
             (made(HOST), "2031-02-01T00:00:00Z", "`tls.crt` has expired at 2031-01-01T00:00:00Z"),
@@ -266,7 +233,7 @@ mod tests {
             (Files { ca: b"?".to_vec(), ..made(HOST) }, early, "`ca.crt` has no certificate"),
         ] {
             let (level, message) = told(&files, now);
-            assert!(level == Level::Problem && message.starts_with(expected), "{expected}: {message}");
+            assert!(level == CheckLevel::Problem && message.starts_with(expected), "{expected}: {message}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Checks which engines the server can run, which flags each needs, and whether it is on.
 
-use super::Subject;
-use super::report::Item;
+use super::CheckSubject;
+use super::report::CheckItem;
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cli::output::counted;
+use crate::cli::policies;
 use crate::cluster::client::call;
 use crate::engine::requirements::{Flags, Witness};
 use crate::engine::{self, Engine, EngineName, Unavailable};
@@ -25,13 +26,13 @@ pub(super) fn parse(word: &str) -> Result<EngineChoice, String> {
 }
 
 /// The results about the engines.
-pub(super) struct Found {
-    pub(super) items: Vec<Item>,
+pub(super) struct EngineChecks {
+    pub(super) items: Vec<CheckItem>,
     /// The engines that are used, or would be.
     pub(super) wanted: Vec<&'static dyn Engine>,
 }
 
-pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) -> Found {
+pub(super) async fn check(subject: &CheckSubject<'_>, asked: Option<EngineChoice>) -> EngineChecks {
     let server = subject.server();
     let in_force = subject.engines_in_force();
     let is_asked = |engine: &dyn Engine| match asked {
@@ -48,7 +49,7 @@ pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) ->
         items.extend(item.items);
     }
     if able.is_empty() && asked.is_none() {
-        items.push(Item::problem(
+        items.push(CheckItem::problem(
             "engines",
             Code::EngineUnavailable,
             format!("{} can run none of them as it is", server.version),
@@ -58,20 +59,20 @@ pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) ->
     if wanted.is_empty() {
         wanted.extend(able.first());
     }
-    Found { items, wanted }
+    EngineChecks { items, wanted }
 }
 
 /// Whether a policy asks for `engine` and no other.
-fn is_chosen(subject: &Subject<'_>, engine: &dyn Engine) -> bool {
+fn is_chosen(subject: &CheckSubject<'_>, engine: &dyn Engine) -> bool {
     subject.policies.iter().any(|policy| policy.is_enforced() && policy.spec.engine == engine.choice())
 }
 
-struct Looked {
-    items: Vec<Item>,
+struct EngineLook {
+    items: Vec<CheckItem>,
     is_usable: bool,
 }
 
-async fn look(engine: &dyn Engine, subject: &Subject<'_>, is_asked: bool) -> Looked {
+async fn look(engine: &dyn Engine, subject: &CheckSubject<'_>, is_asked: bool) -> EngineLook {
     let check = format!("engine {}", engine.name());
     let server = subject.server();
     let flags = (engine.requirements().flags)(server.minor.1);
@@ -83,22 +84,24 @@ async fn look(engine: &dyn Engine, subject: &Subject<'_>, is_asked: bool) -> Loo
     let not_able = |unavailable: Unavailable| {
         let message = format!("{}; {hint}", unavailable.message);
         let item = if is_asked {
-            Item::problem(&*check, unavailable.code, message)
+            CheckItem::problem(&*check, unavailable.code, message)
         } else {
-            Item::info(&*check, format!("cannot be used: {hint}"))
+            CheckItem::info(&*check, format!("cannot be used: {hint}"))
         };
-        Looked { items: vec![item], is_usable: false }
+        EngineLook { items: vec![item], is_usable: false }
     };
     if let Err(unavailable) = engine.check(server) {
         return not_able(unavailable);
     }
     match is_switched_on(engine, subject).await {
-        Ok(On::Yes(how)) => Looked { items: vec![Item::ok(&*check, format!("works: {how}"))], is_usable: true },
+        Ok(On::Yes(how)) => {
+            EngineLook { items: vec![CheckItem::ok(&*check, format!("works: {how}"))], is_usable: true }
+        }
         Ok(On::No(unavailable)) => not_able(unavailable),
         Ok(On::Unproven) => {
-            Looked { items: vec![Item::ok(&*check, format!("its API is served; {hint}"))], is_usable: true }
+            EngineLook { items: vec![CheckItem::ok(&*check, format!("its API is served; {hint}"))], is_usable: true }
         }
-        Err(error) => Looked { items: vec![Item::unknown(&*check, &error)], is_usable: true },
+        Err(error) => EngineLook { items: vec![CheckItem::unknown(&*check, &error)], is_usable: true },
     }
 }
 
@@ -113,12 +116,12 @@ enum On {
 
 /// Whether the engine is on. A dry-run create shows this for an engine with a [`Witness`]. For other engines the policies in
 /// effect, or the metrics of the API server, show it.
-async fn is_switched_on(engine: &dyn Engine, subject: &Subject<'_>) -> Result<On> {
+async fn is_switched_on(engine: &dyn Engine, subject: &CheckSubject<'_>) -> Result<On> {
     if let Some(witness) = engine.requirements().witness {
         return look_at_witness(engine, &witness, subject.client()).await;
     }
     let used = subject.stored.iter().filter(|policy| {
-        let engines = crate::cli::status::status(policy).engine.unwrap_or_default();
+        let engines = policies::status(policy).engine.unwrap_or_default();
         EngineName::listed(&engines).any(|listed| listed == engine.name())
     });
     match used.count() {

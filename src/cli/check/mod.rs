@@ -11,19 +11,20 @@ mod report;
 mod rights;
 mod server;
 
-use super::files::SiteOptions;
 use super::installed::Installed;
-use super::output::{Checks, Printing};
+use super::output::{Printing, WIDE};
+use super::site::SiteOptions;
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
+use crate::cli::policies::{known, status, stored_or_none};
 use crate::cluster::object::Object;
 use crate::engine::EngineName;
 use crate::policy::{Policies, Site};
 use anyhow::{Context, Result};
 use clap::Args;
 use kube::Client;
-use report::{Item, Report};
+use report::{CheckItem, CheckReport};
 use std::collections::BTreeSet;
 use std::io::Write;
 
@@ -42,7 +43,7 @@ pub(super) struct CheckOptions {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    printing: Printing<Checks>,
+    printing: Printing<WIDE>,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
@@ -50,7 +51,7 @@ pub(super) struct CheckOptions {
 }
 
 /// The input of all checks.
-struct Subject<'a> {
+struct CheckSubject<'a> {
     installed: Installed<'a>,
     site: &'a Site,
     /// The stored policies.
@@ -59,7 +60,7 @@ struct Subject<'a> {
     policies: &'a Policies,
 }
 
-impl Subject<'_> {
+impl CheckSubject<'_> {
     fn client(&self) -> &Client {
         self.installed.client
     }
@@ -70,7 +71,7 @@ impl Subject<'_> {
 
     /// The engines that deliver policies at present.
     fn engines_in_force(&self) -> BTreeSet<EngineName> {
-        let told = self.stored.iter().filter_map(|policy| super::status::status(policy).engine);
+        let told = self.stored.iter().filter_map(|policy| status(policy).engine);
         told.flat_map(|engines| EngineName::listed(&engines).collect::<Vec<_>>()).collect()
     }
 }
@@ -80,14 +81,14 @@ pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<E
     let client = servers.client.clone();
     let site = options.site.site()?;
     // The checks of policies report a missing right to read them.
-    let stored = live::stored(&client).await;
-    let known = live::known(stored.as_ref().ok().and_then(Option::as_ref).map_or(&[], Vec::as_slice), &site);
+    let stored = stored_or_none(&client).await;
+    let known = known(stored.as_deref().unwrap_or_default(), &site);
     let groups: BTreeSet<&str> = known.policies.kinds().map(|kind| kind.group.as_str()).collect();
     let server = servers.discover(|group| groups.contains(group)).await.context(live::ASKING)?;
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
-    let (policies, stored) = (&known.policies, stored.map(Option::unwrap_or_default));
-    let subject = Subject { installed, site: &site, stored: stored.as_deref().unwrap_or_default(), policies };
-    let mut report = Report::new(&server.version);
+    let listed = stored.as_deref().unwrap_or_default();
+    let subject = CheckSubject { installed, site: &site, stored: listed, policies: &known.policies };
+    let mut report = CheckReport::new(&server.version);
     report.add(server::check(&subject, options.pre).await);
     let engines = engines::check(&subject, options.engine).await;
     let wanted = engines.wanted;
@@ -104,7 +105,7 @@ pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<E
                     report.add(authors::check(&subject).await);
                 }
             }
-            Err(error) => report.add([Item::unknown("policies", error)]),
+            Err(error) => report.add([CheckItem::unknown("policies", error)]),
         }
         report.add(policies::stuck(&subject).await);
     }
@@ -113,14 +114,14 @@ pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<E
 }
 
 /// Checks that the registrations match the policies, and the state of the policies.
-async fn check_work(subject: &Subject<'_>, report: &mut Report) {
+async fn check_work(subject: &CheckSubject<'_>, report: &mut CheckReport) {
     match subject.installed.all_registrations().await {
         Ok(registered) => {
             report.add(rights::check_aside(subject, &registered).await);
             report.add(certificate::check(subject, &registered).await);
             report.add(registrations::check(subject, &registered).await);
         }
-        Err(error) => report.add([Item::unknown("registrations", &error)]),
+        Err(error) => report.add([CheckItem::unknown("registrations", &error)]),
     }
     report.add(policies::check(subject));
 }

@@ -1,11 +1,11 @@
-//! Checks the registrations: each policy in effect has one, there are no others, none was edited, and each webhook has an
+//! Checks the registrations: each policy in force has one, there are no others, none was edited, and each webhook has an
 //! endpoint.
 
-use super::Subject;
-use super::report::Item;
+use super::CheckSubject;
+use super::report::CheckItem;
 use crate::api::code::Code;
 use crate::cli::installed::{OPERATOR, Piece, Way, needed};
-use crate::cli::status;
+use crate::cli::policies;
 use crate::engine::{self, Completing, EngineName, Sharing, StoredRegistration, registration, revision_of};
 use crate::naming::{kind_of, own_name};
 use crate::policy::Policy;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const CHECK: &str = "registrations";
 
-pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
+pub(super) async fn check(subject: &CheckSubject<'_>, registered: &[Piece]) -> Vec<CheckItem> {
     let (ours, foreign): (Vec<_>, Vec<_>) = registered.iter().partition(|piece| piece.is_generated());
     let mut items: Vec<_> =
         subject.policies.iter().flat_map(|policy| missing(subject, policy, &ours, &foreign)).collect();
@@ -23,7 +23,7 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
     items.extend(foreign.iter().filter_map(|piece| intruder(subject, piece)));
     items.extend(unserved(subject, &ours).await);
     if items.is_empty() {
-        items.push(Item::ok(CHECK, format!("{} of ours, as the policies want it", ours.len())));
+        items.push(CheckItem::ok(CHECK, format!("{} of ours, as the policies want it", ours.len())));
     }
     items
 }
@@ -32,14 +32,14 @@ fn names(piece: &Piece, (plural, name): &(&str, String)) -> bool {
     piece.resource.plural == *plural && piece.object.name() == name
 }
 
-/// The missing objects of a policy whose status says that it is in effect.
-fn missing(subject: &Subject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&Piece]) -> Vec<Item> {
-    let stored = subject.stored.iter().find(|stored| stored.name() == policy.name).map(status::status);
+/// The missing objects of a policy whose status says that it is in force.
+fn missing(subject: &CheckSubject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&Piece]) -> Vec<CheckItem> {
+    let stored = subject.stored.iter().find(|stored| stored.name() == policy.name).map(policies::status);
     let Some(status) = stored else { return Vec::new() };
     let is_there = |wanted: &(&'static str, String)| ours.iter().any(|piece| names(piece, wanted));
     // Objects for an edit that the operator has not handled yet are not missing, because nobody removed them.
     let is_caught_up = status.observed_spec_hash.as_ref() == Some(&policy.spec_hash);
-    let is_in_force = status::is_programmed(&status) && is_caught_up && policy.is_enforced();
+    let is_in_force = policies::is_programmed(&status) && is_caught_up && policy.is_enforced();
     let engines = status.engine.as_deref().filter(|_| is_in_force).unwrap_or_default();
     let unmet = |ways: Vec<Way>| {
         let is_met = ways.iter().any(|way| way.iter().all(is_there));
@@ -51,16 +51,16 @@ fn missing(subject: &Subject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&
         if foreign.iter().any(|piece| names(piece, &wanted)) {
             let message =
                 format!("policy `{}`: {plural} `{name}` is there, and was not made by the operator", policy.name);
-            return Item::problem(CHECK, Code::NameTaken, message);
+            return CheckItem::problem(CHECK, Code::NameTaken, message);
         }
         let message = format!("policy `{}` is said to be in force, and there is no {plural} `{name}`", policy.name);
-        Item::problem(CHECK, Code::RemovedByHand, message)
+        CheckItem::problem(CHECK, Code::RemovedByHand, message)
     };
     lacking.map(item).collect()
 }
 
 /// The registrations that no policy needs.
-fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
+fn left(subject: &CheckSubject<'_>, ours: &[&Piece]) -> Vec<CheckItem> {
     let engines: Vec<_> = engine::all().map(|engine| engine.name().as_str()).collect();
     let engines = engines.join(",");
     let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
@@ -70,25 +70,26 @@ fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
     let aside: Vec<_> = engine::all().filter_map(|engine| Some(engine.called()?.side_registration().name)).collect();
     let is_wanted = |name: &str| names.contains(name) || aside.contains(&name);
     let orphans = ours.iter().filter(|piece| !is_wanted(piece.object.name()));
-    let item =
-        |piece: &&Piece| Item::problem(CHECK, Code::RegistrationLeft, format!("no policy wants {}", piece.title()));
+    let item = |piece: &&Piece| {
+        CheckItem::problem(CHECK, Code::RegistrationLeft, format!("no policy wants {}", piece.title()))
+    };
     orphans.map(item).collect()
 }
 
 /// A finding if the object differs from what the operator writes.
-fn edited(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
+fn edited(subject: &CheckSubject<'_>, piece: &Piece) -> Option<CheckItem> {
     let engine = engine::of_resource(&piece.resource.plural)?;
     let is_edited = match (engine.completing(), engine.sharing()) {
         (Some(completing), _) => is_own_edited(subject, piece, engine.name(), completing)?,
         (None, shared) => is_shared_edited(subject, piece, shared?)?,
     };
     let message = format!("{} is not as its policies want it", piece.title());
-    is_edited.then(|| Item::problem(CHECK, Code::RegistrationEdited, message))
+    is_edited.then(|| CheckItem::problem(CHECK, Code::RegistrationEdited, message))
 }
 
 /// Whether the registration of a single policy was edited; none if unknown.
 fn is_own_edited(
-    subject: &Subject<'_>,
+    subject: &CheckSubject<'_>,
     piece: &Piece,
     engine: EngineName,
     completing: &dyn Completing,
@@ -109,7 +110,7 @@ fn is_own_edited(
 /// Whether a shared registration was edited; none if unknown. The registration is rendered again with its own address of the
 /// webhook and its own policies. If the revision differs, the operator has other flags than we, or has not handled a policy
 /// yet.
-fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Sharing) -> Option<bool> {
+fn is_shared_edited(subject: &CheckSubject<'_>, piece: &Piece, engine: &dyn Sharing) -> Option<bool> {
     let stored = piece.object.value();
     let kind = kind_of(piece.object.name())?;
     let owners = stored["metadata"]["ownerReferences"].as_array()?;
@@ -125,22 +126,22 @@ fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Sharing) 
     is_comparable.then(|| !registration::is_as(&stored, &wanted))
 }
 
-/// The engines by which the policy `name` is in effect.
-fn engines_of(subject: &Subject<'_>, name: &str) -> String {
+/// The engines by which the policy `name` is in force.
+fn engines_of(subject: &CheckSubject<'_>, name: &str) -> String {
     let stored = subject.stored.iter().find(|policy| policy.name() == name);
-    stored.and_then(|policy| crate::cli::status::status(policy).engine).unwrap_or_default()
+    stored.and_then(|policy| policies::status(policy).engine).unwrap_or_default()
 }
 
 /// A finding if a foreign registration adds our initializer names to objects.
-fn intruder(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
+fn intruder(subject: &CheckSubject<'_>, piece: &Piece) -> Option<CheckItem> {
     let engine = engine::completing(&piece.resource.plural)?;
     let listed = engine.initializers_of(&piece.object.value()).into_iter().find(|name| subject.site.owns(name))?;
     let message = format!("{} is not ours, and lists our initializer `{listed}`", piece.title());
-    Some(Item::warning(CHECK, Code::ForeignConfiguration, message))
+    Some(CheckItem::warning(CHECK, Code::ForeignConfiguration, message))
 }
 
 /// A finding if a webhook calls the operator's Service and no replica is ready.
-async fn unserved(subject: &Subject<'_>, ours: &[&Piece]) -> Option<Item> {
+async fn unserved(subject: &CheckSubject<'_>, ours: &[&Piece]) -> Option<CheckItem> {
     let webhook = ours.iter().find(|piece| {
         let body = piece.object.value();
         let mut entries = body["webhooks"].as_array().into_iter().flatten();
@@ -148,7 +149,7 @@ async fn unserved(subject: &Subject<'_>, ours: &[&Piece]) -> Option<Item> {
     })?;
     let endpoints = match subject.installed.own("Endpoints", "endpoints", OPERATOR).await {
         Ok(endpoints) => endpoints,
-        Err(error) => return Some(Item::unknown(CHECK, &error)),
+        Err(error) => return Some(CheckItem::unknown(CHECK, &error)),
     };
     let body = endpoints.map(|endpoints| endpoints.object.value()).unwrap_or_default();
     let mut subsets = body["subsets"].as_array().into_iter().flatten();
@@ -158,5 +159,5 @@ async fn unserved(subject: &Subject<'_>, ours: &[&Piece]) -> Option<Item> {
         webhook.title(),
         subject.installed.namespace
     );
-    (!is_served).then(|| Item::problem(CHECK, Code::WebhookUnreachable, message))
+    (!is_served).then(|| CheckItem::problem(CHECK, Code::WebhookUnreachable, message))
 }

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::cli::End;
-use crate::cli::output::{Checks, Output, Printing, counted};
+use crate::cli::output::{Output, Printing, WIDE, counted};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
@@ -11,10 +11,10 @@ use std::io::Write;
 /// The finding of one check.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Item {
+pub(super) struct CheckItem {
     /// The checked subject.
     check: String,
-    result: Level,
+    result: CheckLevel,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
     message: String,
@@ -25,7 +25,7 @@ pub(super) struct Item {
 
 /// The severity.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum CheckLevel {
     Ok,
     /// A fact that needs no action.
     Info,
@@ -35,41 +35,41 @@ pub(super) enum Level {
     Problem,
 }
 
-impl Level {
+impl CheckLevel {
     fn word(self) -> &'static str {
         match self {
-            Level::Ok => "ok",
-            Level::Info => "info",
-            Level::Warning => "warning",
-            Level::Unknown => "UNKNOWN",
-            Level::Problem => "PROBLEM",
+            CheckLevel::Ok => "ok",
+            CheckLevel::Info => "info",
+            CheckLevel::Warning => "warning",
+            CheckLevel::Unknown => "UNKNOWN",
+            CheckLevel::Problem => "PROBLEM",
         }
     }
 }
 
-impl Item {
+impl CheckItem {
     pub(super) fn ok(check: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(check, Level::Ok, None, message)
+        Self::new(check, CheckLevel::Ok, None, message)
     }
 
     pub(super) fn info(check: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(check, Level::Info, None, message)
+        Self::new(check, CheckLevel::Info, None, message)
     }
 
     pub(super) fn warning(check: impl Into<String>, code: Code, message: impl Into<String>) -> Self {
-        Self::new(check, Level::Warning, Some(code), message)
+        Self::new(check, CheckLevel::Warning, Some(code), message)
     }
 
     pub(super) fn problem(check: impl Into<String>, code: Code, message: impl Into<String>) -> Self {
-        Self::new(check, Level::Problem, Some(code), message)
+        Self::new(check, CheckLevel::Problem, Some(code), message)
     }
 
     /// A check that could not be made, for `reason`.
     pub(super) fn unknown(check: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self::new(check, Level::Unknown, Some(Code::CannotTell), format!("{reason:#}"))
+        Self::new(check, CheckLevel::Unknown, Some(Code::CannotTell), format!("{reason:#}"))
     }
 
-    fn new(check: impl Into<String>, result: Level, code: Option<Code>, message: impl Into<String>) -> Self {
+    fn new(check: impl Into<String>, result: CheckLevel, code: Option<Code>, message: impl Into<String>) -> Self {
         Self {
             check: check.into(),
             result,
@@ -95,36 +95,36 @@ impl Item {
     }
 
     #[cfg(test)]
-    pub(super) fn told(&self) -> (Level, Option<&str>, &str) {
+    pub(super) fn told(&self) -> (CheckLevel, Option<&str>, &str) {
         (self.result, self.code.as_deref(), &self.message)
     }
 }
 
 /// All findings.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct CheckReport {
     server: String,
-    items: Vec<Item>,
+    items: Vec<CheckItem>,
 }
 
-impl Report {
+impl CheckReport {
     pub(super) fn new(server: &str) -> Self {
         Self { server: server.to_owned(), items: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, items: impl IntoIterator<Item = Item>) {
+    pub(super) fn add(&mut self, items: impl IntoIterator<Item = CheckItem>) {
         self.items.extend(items);
     }
 
-    fn count(&self, level: Level) -> usize {
+    fn count(&self, level: CheckLevel) -> usize {
         self.items.iter().filter(|item| item.result == level).count()
     }
 
     fn headline(&self) -> String {
         let counts = [
-            (Level::Problem, "problem", "problems"),
-            (Level::Warning, "warning", "warnings"),
-            (Level::Unknown, "could not be told", "could not be told"),
+            (CheckLevel::Problem, "problem", "problems"),
+            (CheckLevel::Warning, "warning", "warnings"),
+            (CheckLevel::Unknown, "could not be told", "could not be told"),
         ];
         let parts = counts.map(|(level, word, words)| match self.count(level) {
             0 => None,
@@ -135,14 +135,14 @@ impl Report {
         format!("Kubernetes {}: {parts}", self.server)
     }
 
-    pub(super) fn print(&self, printing: &Printing<Checks>, out: &mut impl Write) -> Result<()> {
+    pub(super) fn print(&self, printing: &Printing<WIDE>, out: &mut impl Write) -> Result<()> {
         let fields = || json!({ "server": self.server, "items": self.items });
         printing.output.report("CheckReport", fields, out, |out| self.tell(printing, out))
     }
 
-    fn tell(&self, printing: &Printing<Checks>, out: &mut impl Write) -> Result<()> {
+    fn tell(&self, printing: &Printing<WIDE>, out: &mut impl Write) -> Result<()> {
         printing.line(self.headline(), out)?;
-        let row = |item: &Item| {
+        let row = |item: &CheckItem| {
             let code = item.code.clone().unwrap_or("-".to_owned());
             [item.result.word().to_owned(), code, item.check.clone(), item.message.clone()]
         };
@@ -164,10 +164,10 @@ impl Report {
     /// # Errors
     /// If there is no problem, but some checks could not be made.
     pub(super) fn end(&self, is_strict: bool) -> Result<End> {
-        if self.count(Level::Problem) > 0 || (is_strict && self.count(Level::Warning) > 0) {
+        if self.count(CheckLevel::Problem) > 0 || (is_strict && self.count(CheckLevel::Warning) > 0) {
             return Ok(End::Finding);
         }
-        match self.count(Level::Unknown) {
+        match self.count(CheckLevel::Unknown) {
             0 => Ok(End::Fine),
             count => bail!("{count} checks could not be made: see above"),
         }

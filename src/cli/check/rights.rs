@@ -1,11 +1,11 @@
 //! Checks the rights of the operator, and before the installation those of the user who installs. The rights are read from the
 //! shipped files, so they are exactly what the files grant.
 
-use super::Subject;
-use super::report::Item;
+use super::CheckSubject;
+use super::report::CheckItem;
 use crate::api::code::Code;
 use crate::capabilities::registration;
-use crate::cli::installed::{OPERATOR, Piece};
+use crate::cli::installed::{OPERATOR, Piece, setting};
 use crate::cli::output::counted;
 use crate::cluster::rights::{self, Right};
 use crate::engine::{self, Completing, Engine};
@@ -13,6 +13,7 @@ use crate::naming::shared_name;
 use crate::workload::Kind;
 use anyhow::{Context, Result};
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,37 +32,24 @@ fn granted(files: &[&str], namespace: &str) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for role in documents.filter(|document| document["rules"].is_array()) {
         let place = (role["kind"] == "Role").then(|| namespace.to_owned());
-        for rule in role["rules"].as_array().into_iter().flatten() {
-            let names = texts(&rule["resourceNames"]);
-            let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
-            for (group, resource, verb, name) in combinations(rule, &names) {
-                rights.insert(Right { namespace: place.clone(), group, resource, name, verb });
+        let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).expect("shipped rules are rules");
+        for PolicyRule { api_groups, resources, resource_names, verbs, .. } in rules {
+            let names = resource_names.map_or(vec![None], |names| names.into_iter().map(Some).collect());
+            for group in api_groups.iter().flatten() {
+                for resource in resources.iter().flatten() {
+                    for verb in &verbs {
+                        let right = Right { namespace: place.clone(), ..Right::everywhere(verb, group, resource) };
+                        rights.extend(names.iter().map(|name| Right { name: name.clone(), ..right.clone() }));
+                    }
+                }
             }
         }
     }
     rights
 }
 
-/// Every combination that `rule` grants.
-fn combinations(rule: &Value, names: &[Option<String>]) -> Vec<(String, String, String, Option<String>)> {
-    let (groups, resources, verbs) = (texts(&rule["apiGroups"]), texts(&rule["resources"]), texts(&rule["verbs"]));
-    let mut all = Vec::new();
-    for group in &groups {
-        for resource in &resources {
-            for verb in &verbs {
-                all.extend(names.iter().map(|name| (group.clone(), resource.clone(), verb.clone(), name.clone())));
-            }
-        }
-    }
-    all
-}
-
-fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
-}
-
 /// The operator's ServiceAccount.
-async fn account(subject: &Subject<'_>) -> String {
+async fn account(subject: &CheckSubject<'_>) -> String {
     match subject.installed.deployment().await {
         Ok(Some(deployment)) => {
             let name = deployment.object.value()["spec"]["template"]["spec"]["serviceAccountName"].clone();
@@ -72,7 +60,7 @@ async fn account(subject: &Subject<'_>) -> String {
 }
 
 /// Checks the operator's rights for registrations beside those of policies, if such registrations exist.
-pub(super) async fn check_aside(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
+pub(super) async fn check_aside(subject: &CheckSubject<'_>, registered: &[Piece]) -> Vec<CheckItem> {
     let mut items = Vec::new();
     for side in engine::all().filter_map(|engine| Some(engine.called()?.side_registration())) {
         let is_it = |piece: &Piece| piece.is_generated() && piece.object.name() == side.name;
@@ -87,7 +75,7 @@ pub(super) async fn check_aside(subject: &Subject<'_>, registered: &[Piece]) -> 
 }
 
 /// Checks the operator's rights: those for every server, and those for the engines in use.
-pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&dyn Engine]) -> Vec<Item> {
+pub(super) async fn check_operator(subject: &CheckSubject<'_>, engines: &[&dyn Engine]) -> Vec<CheckItem> {
     let (namespace, account) = (subject.installed.namespace, account(subject).await);
     let asked = |rights| may_account(subject.client(), namespace, account.clone(), rights);
     let mut items = vec![told("rights", asked(granted(&SHIPPED, namespace)).await, &account)];
@@ -100,26 +88,19 @@ pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&dyn Engine
         items.push(told(&format!("rights for {}", engine.name()), asked(rights).await, &account));
     }
     let deployment = subject.installed.deployment().await;
-    if deployment.is_ok_and(|deployment| deployment.is_some_and(|found| writes_reports(&found.object.value()))) {
+    if deployment.is_ok_and(|deployment| deployment.is_some_and(|found| writes_reports(&found.container()))) {
         items.push(told("rights for --reports", asked(granted(&REPORTS, namespace)).await, &account));
     }
     items
 }
 
-/// Whether the flag or the variable in the `deployment` switches reports on.
-fn writes_reports(deployment: &Value) -> bool {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    let Some(container) = containers.iter().find(|container| container["name"] == OPERATOR) else { return false };
-    let flags = texts(&container["args"]).join(" ").replace("--reports=", "--reports ");
-    let of_flag = flags.split("--reports ").nth(1).and_then(|rest| rest.split(' ').next().map(str::to_owned));
-    let variables = container["env"].as_array().into_iter().flatten();
-    let variable = variables.into_iter().find(|variable| variable["name"] == "SCPOL_REPORTS");
-    let of_variable = variable.and_then(|variable| variable["value"].as_str().map(str::to_owned));
-    of_flag.or(of_variable).is_some_and(|form| form != "off")
+/// Whether the flag or the variable of the operator's `container` switches reports on.
+fn writes_reports(container: &Value) -> bool {
+    setting(container, "--reports").is_some_and(|form| !form.is_empty() && form != "off")
 }
 
 /// The rights for targets of policies that are not in the shipped files.
-fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
+fn of_targets(subject: &CheckSubject<'_>, engine: &dyn Engine) -> Vec<Right> {
     let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
     let kinds: BTreeSet<_> = enforced.flat_map(|policy| policy.kinds.iter()).collect();
     let completed = |kind: &Arc<Kind>, completing: &dyn Completing| -> Vec<Right> {
@@ -139,7 +120,7 @@ fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
 }
 
 /// Checks whether you may install, and may grant the shipped rights.
-pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) -> Vec<Item> {
+pub(super) async fn check_yours(subject: &CheckSubject<'_>, engines: &[&dyn Engine]) -> Vec<CheckItem> {
     const INSTALLED: [(&str, &str); 10] = [
         ("apiextensions.k8s.io", "customresourcedefinitions"),
         ("", "namespaces"),
@@ -172,12 +153,12 @@ pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) 
 }
 
 /// The number of rights asked for, and the missing ones.
-struct Answer {
+struct RightsAnswer {
     asked: usize,
     missing: Vec<Right>,
 }
 
-async fn may_account(client: &Client, namespace: &str, name: String, asked: BTreeSet<Right>) -> Result<Answer> {
+async fn may_account(client: &Client, namespace: &str, name: String, asked: BTreeSet<Right>) -> Result<RightsAnswer> {
     let spec = SubjectAccessReviewSpec {
         user: Some(format!("system:serviceaccount:{namespace}:{name}")),
         groups: Some(vec![
@@ -194,23 +175,23 @@ async fn may_account(client: &Client, namespace: &str, name: String, asked: BTre
     };
     let count = asked.len();
     let missing = rights::missing(asked, may).await.context("cannot ask what the operator may do")?;
-    Ok(Answer { asked: count, missing })
+    Ok(RightsAnswer { asked: count, missing })
 }
 
-async fn may_self(client: &Client, asked: BTreeSet<Right>) -> Result<Answer> {
+async fn may_self(client: &Client, asked: BTreeSet<Right>) -> Result<RightsAnswer> {
     let count = asked.len();
     let may = |right: Right| async move { rights::may(client, &right).await };
     let missing = rights::missing(asked, may).await.context("cannot ask what you may do")?;
-    Ok(Answer { asked: count, missing })
+    Ok(RightsAnswer { asked: count, missing })
 }
 
-fn told(check: &str, answer: Result<Answer>, who: &str) -> Item {
+fn told(check: &str, answer: Result<RightsAnswer>, who: &str) -> CheckItem {
     let answer = match answer {
         Ok(answer) => answer,
-        Err(error) => return Item::unknown(check, &error),
+        Err(error) => return CheckItem::unknown(check, &error),
     };
     if answer.missing.is_empty() {
-        return Item::ok(check, format!("nothing is missing, of {}", counted(answer.asked, "right", "rights")));
+        return CheckItem::ok(check, format!("nothing is missing, of {}", counted(answer.asked, "right", "rights")));
     }
     let mut verbs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for right in &answer.missing {
@@ -219,10 +200,10 @@ fn told(check: &str, answer: Result<Answer>, who: &str) -> Item {
     let missing: Vec<_> = verbs.iter().map(|(object, verbs)| format!("{} {object}", verbs.join("/"))).collect();
     let missing = missing.join(", ");
     match who {
-        "you" => Item::problem(check, Code::MissingRight, format!("you may not: {missing}"))
+        "you" => CheckItem::problem(check, Code::MissingRight, format!("you may not: {missing}"))
             .with_fix("Install as an administrator (cluster-admin), or be granted what the message names."),
         account => {
-            Item::problem(check, Code::MissingRight, format!("the ServiceAccount `{account}` may not: {missing}"))
+            CheckItem::problem(check, Code::MissingRight, format!("the ServiceAccount `{account}` may not: {missing}"))
         }
     }
 }
@@ -250,9 +231,7 @@ mod tests {
     #[test]
     fn reports_are_on_by_the_flag_or_else_by_the_variable() {
         let is_on = |args: Value, value: &str| {
-            let env = json!([{ "name": "SCPOL_REPORTS", "value": value }]);
-            let container = json!({ "name": OPERATOR, "args": args, "env": env });
-            writes_reports(&json!({ "spec": { "template": { "spec": { "containers": [container] } } } }))
+            writes_reports(&json!({ "args": args, "env": [{ "name": "SCPOL_REPORTS", "value": value }] }))
         };
         assert!(is_on(json!(["run", "--reports=openreports"]), "off"));
         assert!(is_on(json!(["run", "--reports", "policyreports", "--author-check"]), "off"));

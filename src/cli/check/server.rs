@@ -1,8 +1,9 @@
 //! Checks of the server itself, and of the CustomResourceDefinition.
 
-use super::Subject;
-use super::report::Item;
+use super::CheckSubject;
+use super::report::CheckItem;
 use crate::api::code::Code;
+use crate::api::condition::condition_in;
 use crate::api::crd;
 use crate::cli::installed::Piece;
 use serde_json::Value;
@@ -16,32 +17,34 @@ const FIRST: u32 = 12;
 /// The most fields that a message names as missing.
 const NAMED: usize = 3;
 
-pub(super) async fn check(subject: &Subject<'_>, is_early: bool) -> Vec<Item> {
+pub(super) async fn check(subject: &CheckSubject<'_>, is_early: bool) -> Vec<CheckItem> {
     let server = subject.server();
     let mixed = server.mixed().map(|versions| {
         let message =
             format!("they are of different versions ({versions}); an engine is used once all of them can serve it");
-        Item::ok("API servers", message)
+        CheckItem::ok("API servers", message)
     });
     let version = version(&server.version, server.minor);
     [version].into_iter().chain(mixed).chain([definition(subject, is_early).await]).collect()
 }
 
-fn version(version: &str, (major, minor): (u32, u32)) -> Item {
+fn version(version: &str, (major, minor): (u32, u32)) -> CheckItem {
     match (major, minor) {
-        (0, 0) => Item::warning("server", Code::VersionUnsupported, format!("its version `{version}` cannot be read"))
-            .with_fix("What depends on the version counts as not there."),
+        (0, 0) => {
+            CheckItem::warning("server", Code::VersionUnsupported, format!("its version `{version}` cannot be read"))
+                .with_fix("What depends on the version counts as not there.")
+        }
         (1, minor) if minor < FIRST => {
-            Item::problem("server", Code::VersionUnsupported, format!("{version} is older than 1.{FIRST}"))
+            CheckItem::problem("server", Code::VersionUnsupported, format!("{version} is older than 1.{FIRST}"))
                 .with_fix(format!("Use a server of 1.{FIRST} or later."))
         }
-        (1, minor) if is_tested(minor) => Item::ok("server", format!("{version}, which is tested")),
+        (1, minor) if is_tested(minor) => CheckItem::ok("server", format!("{version}, which is tested")),
         _ => {
             let tested = TESTED.map(|range| match range.into_inner() {
                 (first, last) if first == last => format!("1.{first}"),
                 (first, last) => format!("1.{first} to 1.{last}"),
             });
-            Item::ok("server", format!("{version}, which is supported; tested are {}", tested.join(" and ")))
+            CheckItem::ok("server", format!("{version}, which is supported; tested are {}", tested.join(" and ")))
         }
     }
 }
@@ -50,26 +53,33 @@ fn is_tested(minor: u32) -> bool {
     TESTED.iter().any(|range| range.contains(&minor))
 }
 
-async fn definition(subject: &Subject<'_>, is_early: bool) -> Item {
+async fn definition(subject: &CheckSubject<'_>, is_early: bool) -> CheckItem {
     const CHECK: &str = "definition";
     match subject.installed.definition().await {
-        Err(error) => Item::unknown(CHECK, &error),
-        Ok(None) if is_early => Item::ok(CHECK, "not there yet: the install file brings it"),
-        Ok(None) => Item::problem(CHECK, Code::NotInstalled, "the server has no SidecarPolicies"),
+        Err(error) => CheckItem::unknown(CHECK, &error),
+        Ok(None) if is_early => CheckItem::ok(CHECK, "not there yet: the install file brings it"),
+        Ok(None) => CheckItem::problem(CHECK, Code::NotInstalled, "the server has no SidecarPolicies"),
         Ok(Some(piece)) => stored_definition(CHECK, &piece),
     }
 }
 
-fn stored_definition(check: &str, piece: &Piece) -> Item {
+fn stored_definition(check: &str, piece: &Piece) -> CheckItem {
     let body = piece.object.value();
     if piece.is_terminating() {
-        return Item::problem(check, Code::NotInstalled, "the definition is being deleted, and with it every policy");
+        return CheckItem::problem(
+            check,
+            Code::NotInstalled,
+            "the definition is being deleted, and with it every policy",
+        );
     }
-    let conditions = body["status"]["conditions"].as_array();
-    let established = conditions.into_iter().flatten().find(|condition| condition["type"] == "Established");
+    let established = condition_in(&body["status"], "Established");
     if established.is_none_or(|condition| condition["status"] != "True") {
         let why = established.and_then(|condition| condition["message"].as_str()).unwrap_or("no reason is told");
-        return Item::problem(check, Code::NotInstalled, format!("the server does not serve the definition: {why}"));
+        return CheckItem::problem(
+            check,
+            Code::NotInstalled,
+            format!("the server does not serve the definition: {why}"),
+        );
     }
     let ours = if body["apiVersion"] == "apiextensions.k8s.io/v1" {
         serde_json::to_value(crd::v1()).unwrap_or_default()
@@ -77,8 +87,8 @@ fn stored_definition(check: &str, piece: &Piece) -> Item {
         crd::v1beta1()
     };
     match differences(&fields(&schema(&body)), &fields(&schema(&ours))) {
-        None => Item::ok(check, "established, with the fields of this release"),
-        Some(difference) => Item::problem(check, Code::ReleasesDiffer, format!("the definition is of another release: {difference}"))
+        None => CheckItem::ok(check, "established, with the fields of this release"),
+        Some(difference) => CheckItem::problem(check, Code::ReleasesDiffer, format!("the definition is of another release: {difference}"))
             .with_fix("Apply the definition of this release: `scpol crd | kubectl apply -f -` (below 1.16 `scpol crd --api v1beta1`)."),
     }
 }
@@ -131,7 +141,7 @@ fn differences(there: &BTreeSet<String>, ours: &BTreeSet<String>) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::check::report::Level;
+    use crate::cli::check::report::CheckLevel;
 
     #[test]
     fn a_definition_without_a_field_or_a_value_of_this_release_is_told() {
@@ -170,7 +180,7 @@ mod tests {
         let level = |minor| version("x", minor).told().0;
         assert_eq!(
             [(1, 11), (1, 12), (1, 36), (2, 0), (0, 0)].map(level),
-            [Level::Problem, Level::Ok, Level::Ok, Level::Ok, Level::Warning]
+            [CheckLevel::Problem, CheckLevel::Ok, CheckLevel::Ok, CheckLevel::Ok, CheckLevel::Warning]
         );
     }
 }

@@ -29,7 +29,7 @@ impl Versions {
 
 /// The effect of a change on a workload.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Change {
+enum WorkloadChange {
     /// Its create is rejected from now on.
     Refused,
     /// Its create is no longer rejected.
@@ -42,27 +42,33 @@ enum Change {
     Changes,
 }
 
-impl Change {
-    const ALL: [Change; 5] = [Change::Refused, Change::Admitted, Change::Gains, Change::Loses, Change::Changes];
+impl WorkloadChange {
+    const ALL: [WorkloadChange; 5] = [
+        WorkloadChange::Refused,
+        WorkloadChange::Admitted,
+        WorkloadChange::Gains,
+        WorkloadChange::Loses,
+        WorkloadChange::Changes,
+    ];
 
     fn word(self) -> &'static str {
         match self {
-            Change::Refused => "REFUSED",
-            Change::Admitted => "admitted",
-            Change::Gains => "gains",
-            Change::Loses => "loses",
-            Change::Changes => "changes",
+            WorkloadChange::Refused => "REFUSED",
+            WorkloadChange::Admitted => "admitted",
+            WorkloadChange::Gains => "gains",
+            WorkloadChange::Loses => "loses",
+            WorkloadChange::Changes => "changes",
         }
     }
 
     /// This change of `count` workloads, for a sentence.
     fn told(self, count: usize) -> String {
         let (one, many) = match self {
-            Change::Refused => ("is refused", "are refused"),
-            Change::Admitted => ("is admitted", "are admitted"),
-            Change::Gains => ("gains", "gain"),
-            Change::Loses => ("loses", "lose"),
-            Change::Changes => ("changes", "change"),
+            WorkloadChange::Refused => ("is refused", "are refused"),
+            WorkloadChange::Admitted => ("is admitted", "are admitted"),
+            WorkloadChange::Gains => ("gains", "gain"),
+            WorkloadChange::Loses => ("loses", "lose"),
+            WorkloadChange::Changes => ("changes", "change"),
         };
         format!("{count} {}", if count == 1 { one } else { many })
     }
@@ -70,8 +76,8 @@ impl Change {
 
 /// A change of one policy for one workload.
 #[derive(Serialize)]
-struct Row {
-    change: Change,
+struct ChangeRow {
+    change: WorkloadChange,
     /// Empty if no single policy is the cause.
     #[serde(skip_serializing_if = "String::is_empty")]
     policy: String,
@@ -86,7 +92,7 @@ struct Changed {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    changes: Vec<Row>,
+    changes: Vec<ChangeRow>,
     /// A unified diff of the created object; empty if its create is rejected.
     #[serde(skip_serializing_if = "String::is_empty")]
     diff: String,
@@ -95,13 +101,13 @@ struct Changed {
 }
 
 /// The result of one version of the policies for a workload.
-struct End {
+struct VersionResult {
     decision: Decision,
     /// The object as created.
     body: Value,
 }
 
-impl End {
+impl VersionResult {
     fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Decision::of(policies, workload, site);
         let body = planned(&mut decision, workload);
@@ -140,33 +146,35 @@ fn told(reason: &Reason) -> String {
 }
 
 /// The changes of `workload`, one row per policy.
-fn rows(old: &End, new: &End, workload: &Workload) -> Vec<Row> {
-    let row = |change, policy: &str, message| Row { change, policy: policy.to_owned(), message };
+fn rows(old: &VersionResult, new: &VersionResult, workload: &Workload) -> Vec<ChangeRow> {
+    let row = |change, policy: &str, message| ChangeRow { change, policy: policy.to_owned(), message };
     match (old.refusal(), new.refusal()) {
         (Some(_), Some(_)) => return Vec::new(),
-        (None, Some((policy, reason))) => return vec![row(Change::Refused, policy, told(reason))],
-        (Some((policy, reason)), None) => return vec![row(Change::Admitted, policy, format!("was: {}", told(reason)))],
+        (None, Some((policy, reason))) => return vec![row(WorkloadChange::Refused, policy, told(reason))],
+        (Some((policy, reason)), None) => {
+            return vec![row(WorkloadChange::Admitted, policy, format!("was: {}", told(reason)))];
+        }
         (None, None) => {}
     }
     let mut rows = Vec::new();
     for policy in &new.decision.inject {
         match old.policy(&policy.name) {
-            None => rows.push(row(Change::Gains, &policy.name, format!("was: {}", old.why_not(&policy.name)))),
+            None => rows.push(row(WorkloadChange::Gains, &policy.name, format!("was: {}", old.why_not(&policy.name)))),
             Some(before) if before.template_hash() != policy.template_hash() => {
                 let message = format!("template {}, was {}", policy.template_hash(), before.template_hash());
-                rows.push(row(Change::Changes, &policy.name, message));
+                rows.push(row(WorkloadChange::Changes, &policy.name, message));
             }
             Some(before) if old.alone(before, workload) != new.alone(policy, workload) => {
                 let message = "the same template, delivered otherwise: its position, or native sidecars".to_owned();
-                rows.push(row(Change::Changes, &policy.name, message));
+                rows.push(row(WorkloadChange::Changes, &policy.name, message));
             }
             Some(_) => {}
         }
     }
     let lost = old.decision.inject.iter().filter(|policy| new.policy(&policy.name).is_none());
-    rows.extend(lost.map(|policy| row(Change::Loses, &policy.name, new.why_not(&policy.name))));
+    rows.extend(lost.map(|policy| row(WorkloadChange::Loses, &policy.name, new.why_not(&policy.name))));
     if rows.is_empty() && old.body != new.body {
-        rows.push(row(Change::Changes, "", "the same templates, in another order".to_owned()));
+        rows.push(row(WorkloadChange::Changes, "", "the same templates, in another order".to_owned()));
     }
     rows.sort_by(|one, other| (one.change, &one.policy).cmp(&(other.change, &other.policy)));
     rows
@@ -178,12 +186,12 @@ fn bare(workload: &Workload) -> Workload {
     workload.with_body(body)
 }
 
-pub(super) struct Report {
+pub(super) struct DiffReport {
     changed: Vec<Changed>,
     workloads: usize,
 }
 
-impl Report {
+impl DiffReport {
     /// Compares `versions` for each of `subjects`.
     pub(super) fn of(subjects: &[Subject], versions: &Versions, site: &Site) -> Self {
         let changed = subjects.iter().filter_map(|subject| changed(subject, versions, site)).collect();
@@ -195,7 +203,7 @@ impl Report {
         self.changed.is_empty()
     }
 
-    fn count(&self, change: Change) -> usize {
+    fn count(&self, change: WorkloadChange) -> usize {
         self.changed.iter().filter(|changed| changed.changes.iter().any(|row| row.change == change)).count()
     }
 
@@ -209,7 +217,7 @@ impl Report {
         if self.is_empty() {
             return format!("{workloads}: nothing changes");
         }
-        let counts = Change::ALL.into_iter().map(|change| (change, self.count(change)));
+        let counts = WorkloadChange::ALL.into_iter().map(|change| (change, self.count(change)));
         let mut parts: Vec<_> =
             counts.filter(|(_, count)| *count > 0).map(|(change, count)| change.told(count)).collect();
         if self.stay() > 0 {
@@ -224,11 +232,11 @@ impl Report {
         let fields = || {
             json!({
                 "workloads": self.workloads,
-                "gain": count(Change::Gains),
-                "lose": count(Change::Loses),
-                "change": count(Change::Changes),
-                "refused": count(Change::Refused),
-                "admitted": count(Change::Admitted),
+                "gain": count(WorkloadChange::Gains),
+                "lose": count(WorkloadChange::Loses),
+                "change": count(WorkloadChange::Changes),
+                "refused": count(WorkloadChange::Refused),
+                "admitted": count(WorkloadChange::Admitted),
                 "stay": self.stay(),
                 "items": self.changed,
             })
@@ -253,7 +261,7 @@ impl Report {
 
 fn changed(subject: &Subject, versions: &Versions, site: &Site) -> Option<Changed> {
     let workload = bare(&subject.placed);
-    let [old, new] = [&versions.old, &versions.new].map(|policies| End::of(policies, &workload, site));
+    let [old, new] = [&versions.old, &versions.new].map(|policies| VersionResult::of(policies, &workload, site));
     let changes = rows(&old, &new, &workload);
     if changes.is_empty() {
         return None;

@@ -2,13 +2,15 @@
 
 mod changes;
 
-use super::files::{self, ReadOptions, SiteOptions, Subject};
-use super::live::{self, Asked, Known, Scope};
+use super::files::{self, ReadOptions, Subject};
+use super::live::{self, Requested, Scope};
 use super::output::{Printing, remark};
+use super::policies::{self, KnownPolicies};
+use super::site::SiteOptions;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
 use anyhow::{Context, Result};
-use changes::{Report, Versions};
+use changes::{DiffReport, Versions};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -50,7 +52,7 @@ pub(super) async fn run(options: DiffOptions, out: &mut impl Write) -> Result<En
         site = site.for_files();
         files::subjects(&options.files, options.reading.reading(), versions.kinds(), namespace)?
     };
-    let report = Report::of(&subjects, &versions, &site);
+    let report = DiffReport::of(&subjects, &versions, &site);
     report.print(&options, out)?;
     Ok(End::fine_if(report.is_empty()))
 }
@@ -62,7 +64,7 @@ async fn versions(options: &DiffOptions, site: &Site) -> Result<Versions> {
     if !options.old.is_empty() {
         return Ok(Versions { old: read(&options.old, "--old")?, new });
     }
-    let Known { policies: old, invalid, .. } = live::policies(&options.cluster, site).await?;
+    let KnownPolicies { policies: old, invalid, .. } = policies::in_cluster(&options.cluster, site).await?;
     for policy in &invalid {
         remark(format_args!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name));
     }
@@ -74,14 +76,12 @@ async fn versions(options: &DiffOptions, site: &Site) -> Result<Versions> {
 
 /// The stored workloads that a policy of either version targets.
 async fn in_cluster(options: &DiffOptions, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
-    let found = live::workloads(&options.cluster, &Asked::all(versions.kinds()), &options.scope).await?;
+    let found = live::workloads(&options.cluster, &Requested::all(versions.kinds()), &options.scope).await?;
     if let Some(error) =
         found.unread.filter(|_| versions.old.select_by_namespace() || versions.new.select_by_namespace())
     {
         return Err(error).context(live::NAMESPACES_UNREAD);
     }
-    if !options.site.names_version() {
-        *site = site.on(&found.server);
-    }
+    *site = options.site.on(site.clone(), &found.server);
     Ok(found.workloads.into_iter().map(Subject::stored).collect())
 }

@@ -4,14 +4,16 @@ mod qos;
 mod report;
 mod summary;
 
-use super::files::{self, ReadOptions, SiteOptions, Subject};
-use super::live::{self, Asked, Known, NotStarting, Scope};
+use super::files::{self, ReadOptions, Subject};
+use super::live::{self, NotStarting, Requested, Scope};
 use super::output::Printing;
+use super::policies::{self, KnownPolicies};
+use super::site::SiteOptions;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
 use clap::Args;
-use report::Report;
+use report::ExplainReport;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -42,19 +44,20 @@ pub(super) struct ExplainOptions {
 
 pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies)])?;
-    let asked = Asked::parse(&options.target)?;
+    let asked = Requested::parse(&options.target)?;
     let mut site = options.site.site()?;
     let known = known(&options, &site).await?;
-    let Found { subjects, not_starting, place, minor } = if options.files.is_empty() {
+    let ToExplain { subjects, not_starting, place, minor } = if options.files.is_empty() {
         in_cluster(&options, asked, &known.policies, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         let targets = known.policies.kinds();
         let subjects = files::subjects(&options.files, options.reading.reading(), targets, namespace)?;
         site = site.for_files();
-        Found { subjects, not_starting: Vec::new(), place: None, minor: site.minor }
+        ToExplain { subjects, not_starting: Vec::new(), place: None, minor: site.minor }
     };
-    let mut reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site, minor)).collect();
+    let mut reports: Vec<_> =
+        subjects.into_iter().map(|subject| ExplainReport::of(subject, &known, &site, minor)).collect();
     reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
     let printing = &options.printing;
     printing.output.report(
@@ -70,19 +73,19 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
             reports => summary::write(reports, &known, printing, out),
         },
     )?;
-    Ok(End::fine_if(!reports.iter().any(Report::is_finding)))
+    Ok(End::fine_if(!reports.iter().any(ExplainReport::is_finding)))
 }
 
-async fn known(options: &ExplainOptions, site: &Site) -> Result<Known> {
+async fn known(options: &ExplainOptions, site: &Site) -> Result<KnownPolicies> {
     if options.policies.is_empty() {
-        return live::policies(&options.cluster, site).await;
+        return policies::in_cluster(&options.cluster, site).await;
     }
     let policies = files::policies(&options.policies, options.reading.reading(), site, "--policy")?;
-    Ok(Known { policies, ..Known::default() })
+    Ok(KnownPolicies { policies, ..KnownPolicies::default() })
 }
 
 /// The workloads to explain.
-struct Found {
+struct ToExplain {
     subjects: Vec<Subject>,
     /// The containers of policies that do not start in the pods of the first workloads, for each of them.
     not_starting: Vec<Vec<NotStarting>>,
@@ -95,26 +98,24 @@ struct Found {
 /// The requested stored workloads. Without a kind, the workloads of every kind that a policy targets.
 async fn in_cluster(
     options: &ExplainOptions,
-    mut asked: Vec<Asked>,
+    mut asked: Vec<Requested>,
     policies: &Policies,
     site: &mut Site,
-) -> Result<Found> {
+) -> Result<ToExplain> {
     let Scope { namespace, all_namespaces, selector } = &options.scope;
     if asked.is_empty() {
         if namespace.is_none() && !all_namespaces && selector.is_none() {
             bail!("which workload? Name it (`deploy/web`), its kind (`deploy`), or give -n, -A, -l or -f");
         }
-        asked = Asked::all(policies.kinds());
+        asked = Requested::all(policies.kinds());
     }
     let found = live::workloads(&options.cluster, &asked, &options.scope).await?;
-    if !options.site.names_version() {
-        *site = site.on(&found.server);
-    }
+    *site = options.site.on(site.clone(), &found.server);
     let minor = site.minor.or(found.server.known_minor());
     let mut not_starting = Vec::new();
     for workload in found.workloads.iter().take(live::LOOKED_AT) {
         not_starting.push(live::not_starting(&found.client, workload, policies).await?);
     }
     let subjects = found.workloads.into_iter().map(Subject::stored).collect();
-    Ok(Found { subjects, not_starting, place: found.namespace, minor })
+    Ok(ToExplain { subjects, not_starting, place: found.namespace, minor })
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// A change of the class.
 #[derive(Serialize, Debug)]
-pub(super) struct Change {
+pub(super) struct QualityChange {
     before: String,
     after: String,
     code: String,
@@ -18,7 +18,7 @@ pub(super) struct Change {
     causes: Vec<String>,
 }
 
-impl Change {
+impl QualityChange {
     /// The change between `workload` without the content of any policy and `injected`, on Kubernetes 1.`minor`.
     pub(super) fn of(workload: &Workload, injected: &Workload, minor: Option<u32>) -> Option<Self> {
         let undone = inject::undo_anywhere(workload, &[]);

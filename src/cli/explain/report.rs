@@ -1,10 +1,11 @@
 //! The report on one workload: the answer first, then a row for each policy.
 
-use super::qos::Change;
+use super::qos::QualityChange;
 use crate::api::code::Code;
 use crate::cli::files::{Subject, of_pods, other_version, plan, title};
-use crate::cli::live::{Invalid, Known, NotStarting};
+use crate::cli::live::NotStarting;
 use crate::cli::output::{Printing, counted};
+use crate::cli::policies::{InvalidPolicy, KnownPolicies};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::marker;
 use crate::lint::{late_references, needs, shared_ports, vet};
@@ -26,16 +27,16 @@ const OUTDATED: &str = "Take the other version out first: `scpol uninject` on it
 /// The report on one workload.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct ExplainReport {
     kind: String,
     namespace: String,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    policies: Vec<Answer>,
+    policies: Vec<PolicyAnswer>,
     /// The change of the class of its pods by the policies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    quality_of_service: Option<Change>,
+    quality_of_service: Option<QualityChange>,
     /// The containers of policies that do not start in its pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_starting: Vec<NotStarting>,
@@ -50,11 +51,11 @@ pub(super) struct Report {
 }
 
 /// The answer of one policy.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Debug, Default)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct PolicyAnswer {
     pub(super) policy: String,
-    pub(super) result: Finding,
+    pub(super) result: PolicyResult,
     /// The deciding row of the precedence table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) row: Option<u8>,
@@ -72,7 +73,7 @@ pub(super) struct Answer {
     /// The objects that the additions refer to, and that the workload's namespace must have.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     needs: BTreeSet<String>,
-    /// The reason why the policy is not in effect although it is valid.
+    /// The reason why the policy is not in force although it is valid.
     #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
     idle: Option<String>,
     /// Ports that two containers would share, and references to variables that stay unresolved.
@@ -80,8 +81,9 @@ pub(super) struct Answer {
     ports: Vec<String>,
 }
 
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Finding {
+#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PolicyResult {
+    #[default]
     Skipped,
     /// The policy has only validations, and they hold.
     Passes,
@@ -105,30 +107,30 @@ pub(super) enum Finding {
 
 const HEADER: [&str; 5] = ["POLICY", "RESULT", "ROW", "CODE", "WHY"];
 
-impl Finding {
+impl PolicyResult {
     pub(super) fn word(self) -> &'static str {
         match self {
-            Finding::Injects => "injects",
-            Finding::Missed => "missed it",
-            Finding::Injected => "is in it",
-            Finding::Skipped => "skips it",
-            Finding::Passes => "passes",
-            Finding::Pods => "its pods",
-            Finding::Fails => "FAILS",
-            Finding::Conflict => "CONFLICT",
-            Finding::Refuses => "REFUSES",
-            Finding::Invalid => "INVALID",
+            PolicyResult::Injects => "injects",
+            PolicyResult::Missed => "missed it",
+            PolicyResult::Injected => "is in it",
+            PolicyResult::Skipped => "skips it",
+            PolicyResult::Passes => "passes",
+            PolicyResult::Pods => "its pods",
+            PolicyResult::Fails => "FAILS",
+            PolicyResult::Conflict => "CONFLICT",
+            PolicyResult::Refuses => "REFUSES",
+            PolicyResult::Invalid => "INVALID",
         }
     }
 
     fn is_finding(self) -> bool {
-        matches!(self, Finding::Fails | Finding::Conflict | Finding::Refuses | Finding::Invalid)
+        matches!(self, PolicyResult::Fails | PolicyResult::Conflict | PolicyResult::Refuses | PolicyResult::Invalid)
     }
 }
 
-impl Report {
+impl ExplainReport {
     /// Asks the policies of `known` about `subject`, on Kubernetes 1.`minor`.
-    pub(super) fn of(subject: Subject, known: &Known, site: &Site, minor: Option<u32>) -> Self {
+    pub(super) fn of(subject: Subject, known: &KnownPolicies, site: &Site, minor: Option<u32>) -> Self {
         let Subject { workload, placed, source } = subject;
         let is_late = source.is_none() && workload.pending().next().is_none();
         let mut decision = Decision::of(&known.policies, &placed, site);
@@ -139,26 +141,27 @@ impl Report {
         }
         let patch = plan(&mut decision, &workload, &placed);
         let injected = workload.with_body(workload.patched(&patch));
-        let mut quality_of_service = Change::of(&workload, &injected, minor);
-        let mut answers: Vec<Answer> =
-            decision.inject.iter().map(|policy| Answer::injects(policy, &workload, &injected, is_late)).collect();
+        let mut quality_of_service = QualityChange::of(&workload, &injected, minor);
+        let mut answers: Vec<PolicyAnswer> =
+            decision.inject.iter().map(|policy| PolicyAnswer::injects(policy, &workload, &injected, is_late)).collect();
         let (skipped, failed): (Vec<_>, Vec<_>) =
             decision.rest.iter().partition(|left| left.outcome == Outcome::Skipped);
-        answers.extend(failed.into_iter().map(|left| Answer::left(left, &workload)));
-        answers.extend(decision.satisfied().filter(|policy| !policy.injects()).map(|policy| Answer::passes(policy)));
-        answers.extend(known.invalid.iter().map(Answer::invalid));
+        answers.extend(failed.into_iter().map(|left| PolicyAnswer::left(left, &workload)));
+        answers
+            .extend(decision.satisfied().filter(|policy| !policy.injects()).map(|policy| PolicyAnswer::passes(policy)));
+        answers.extend(known.invalid.iter().map(PolicyAnswer::invalid));
         answers.extend(skipped.into_iter().map(|left| {
             let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, &placed, site)).flatten();
-            let answer = Answer::left(left, &workload);
+            let answer = PolicyAnswer::left(left, &workload);
             let message = would.map_or(answer.message.clone(), |would| format!("{}: {would}", answer.message));
-            Answer { message, ..answer }
+            PolicyAnswer { message, ..answer }
         }));
         if let Some((pod, mut of_pods)) = of_pods(&known.policies, &placed, site) {
             let patch = of_pods.plan(&pod);
             let injected = pod.with_body(pod.patched(&patch));
-            quality_of_service = Change::of(&pod, &injected, minor).or(quality_of_service);
-            let injects = of_pods.inject.iter().map(|policy| Answer::injects(policy, &pod, &injected, false));
-            let left = of_pods.rest.iter().map(|left| Answer::left(left, &pod));
+            quality_of_service = QualityChange::of(&pod, &injected, minor).or(quality_of_service);
+            let injects = of_pods.inject.iter().map(|policy| PolicyAnswer::injects(policy, &pod, &injected, false));
+            let left = of_pods.rest.iter().map(|left| PolicyAnswer::left(left, &pod));
             for answer in injects.chain(left).collect::<Vec<_>>() {
                 answers.retain(|other| other.policy != answer.policy);
                 answers.push(answer.of_pods());
@@ -167,8 +170,8 @@ impl Report {
         if known.policies.kinds().any(|kind| *kind == placed.kind) {
             remarks.extend(odd_values(&placed, || known.policies.iter().map(|policy| policy.name.as_str())));
         }
-        answers.sort_by_key(|answer| answer.result == Finding::Skipped);
-        for answer in answers.iter_mut().filter(|answer| answer.result != Finding::Skipped) {
+        answers.sort_by_key(|answer| answer.result == PolicyResult::Skipped);
+        for answer in answers.iter_mut().filter(|answer| answer.result != PolicyResult::Skipped) {
             answer.idle = known.idle.get(&answer.policy).cloned();
         }
         Self {
@@ -194,13 +197,13 @@ impl Report {
         &self.title
     }
 
-    pub(super) fn answers(&self) -> &[Answer] {
+    pub(super) fn answers(&self) -> &[PolicyAnswer] {
         &self.policies
     }
 
     /// The most important result among the policies.
-    pub(super) fn gravest(&self) -> Finding {
-        self.policies.iter().map(|answer| answer.result).max().unwrap_or(Finding::Skipped)
+    pub(super) fn gravest(&self) -> PolicyResult {
+        self.policies.iter().map(|answer| answer.result).max().unwrap_or(PolicyResult::Skipped)
     }
 
     /// Whether some policy does not work as its author intended.
@@ -208,28 +211,28 @@ impl Report {
         !self.not_starting.is_empty() || self.policies.iter().any(|answer| answer.result.is_finding())
     }
 
-    fn named(&self, result: Finding) -> Vec<&str> {
+    fn named(&self, result: PolicyResult) -> Vec<&str> {
         self.policies.iter().filter(|answer| answer.result == result).map(|answer| answer.policy.as_str()).collect()
     }
 
     /// The answer in one sentence.
     fn headline(&self) -> String {
         let place = self.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
-        let (injects, all) = (self.named(Finding::Injects), self.policies.len());
-        let (refuses, missed) = (self.named(Finding::Refuses), self.named(Finding::Missed));
+        let (injects, all) = (self.named(PolicyResult::Injects), self.policies.len());
+        let (refuses, missed) = (self.named(PolicyResult::Refuses), self.named(PolicyResult::Missed));
         let mut parts = vec![match (injects.len(), all) {
             (_, 0) => "there is no policy".to_owned(),
             _ if !refuses.is_empty() => format!("its create is refused by {}", refuses.join(", ")),
-            (0, _) if self.policies.iter().all(|answer| answer.result == Finding::Injected) => {
+            (0, _) if self.policies.iter().all(|answer| answer.result == PolicyResult::Injected) => {
                 "nothing to add".to_owned()
             }
-            (0, _) if self.policies.iter().all(|answer| answer.result == Finding::Passes) => {
-                format!("it satisfies the validations of {}", self.named(Finding::Passes).join(", "))
+            (0, _) if self.policies.iter().all(|answer| answer.result == PolicyResult::Passes) => {
+                format!("it satisfies the validations of {}", self.named(PolicyResult::Passes).join(", "))
             }
-            (0, _) if self.gravest() == Finding::Pods => {
-                format!("its pods are injected when they are created, by {}", self.named(Finding::Pods).join(", "))
+            (0, _) if self.gravest() == PolicyResult::Pods => {
+                format!("its pods are injected when they are created, by {}", self.named(PolicyResult::Pods).join(", "))
             }
-            (0, _) if self.gravest() == Finding::Missed => format!("it was created without {}", missed.join(", ")),
+            (0, _) if self.gravest() == PolicyResult::Missed => format!("it was created without {}", missed.join(", ")),
             (0, 1) => "the one policy does not inject".to_owned(),
             (0, _) => format!("none of {all} policies injects"),
             (1, 1) => format!("the one policy injects: {}", injects[0]),
@@ -237,10 +240,10 @@ impl Report {
             (count, _) => format!("{count} of {all} policies inject: {}", injects.join(", ")),
         }];
         for (result, words) in [
-            (Finding::Injected, "in it already"),
-            (Finding::Conflict, "in conflict"),
-            (Finding::Fails, "cannot be injected"),
-            (Finding::Invalid, "not valid itself"),
+            (PolicyResult::Injected, "in it already"),
+            (PolicyResult::Conflict, "in conflict"),
+            (PolicyResult::Fails, "cannot be injected"),
+            (PolicyResult::Invalid, "not valid itself"),
         ] {
             let named = self.named(result);
             if !named.is_empty() {
@@ -253,7 +256,7 @@ impl Report {
     /// The notes below the rows: suggested actions and needed objects.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if !self.named(Finding::Missed).is_empty() {
+        if !self.named(PolicyResult::Missed).is_empty() {
             notes.push(
                 "Stored without: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what \
                  runs is never changed. Create it anew to have it injected."
@@ -269,7 +272,7 @@ impl Report {
             format!("{policy}: container `{container}` does not start in {pods}: {reason} ({code}); `kubectl describe pod` says why")
         });
         notes.extend(not_starting);
-        notes.extend(self.quality_of_service.iter().map(Change::note));
+        notes.extend(self.quality_of_service.iter().map(QualityChange::note));
         for answer in &self.policies {
             notes.extend(answer.idle.iter().map(|why| format!("{} is not in force: {why}", answer.policy)));
             if !answer.needs.is_empty() {
@@ -300,7 +303,7 @@ impl Report {
     }
 }
 
-impl Answer {
+impl PolicyAnswer {
     /// `is_late`: the workload is stored and will not be injected any more.
     fn injects(policy: &Policy, workload: &Workload, injected: &Workload, is_late: bool) -> Self {
         let added = policy.marker(injected).map(|marker| marker.added).unwrap_or_default();
@@ -322,20 +325,17 @@ impl Answer {
         let template = serde_json::to_value(&policy.as_written().spec).expect("a template is JSON");
         Self {
             policy: policy.name.clone(),
-            result: if is_late { Finding::Missed } else { Finding::Injects },
+            result: if is_late { PolicyResult::Missed } else { PolicyResult::Injects },
             row: Some(LAST_ROW),
-            code: None,
-            reason: None,
             message: format!("{}{message}", earlier(policy, workload)),
-            fix: "",
             adds,
             needs: needs(&template),
-            idle: None,
             ports: shared_ports(&policy.as_written().spec, injected)
                 .into_iter()
                 .map(|(_, field, message)| format!("{field} {message}"))
                 .chain(late_references(policy, injected))
                 .collect(),
+            ..Self::default()
         }
     }
 
@@ -345,27 +345,27 @@ impl Answer {
         let holds =
             if count == 1 { "its validation holds".to_owned() } else { format!("its {count} validations hold") };
         Self {
+            policy: policy.name.clone(),
+            result: PolicyResult::Passes,
             row: Some(JUDGED),
-            code: None,
-            reason: None,
-            fix: "",
-            ..Self::coded(&policy.name, Finding::Passes, Code::Valid, holds)
+            message: holds,
+            ..Self::default()
         }
     }
 
     /// The same answer, about the pods that the workload makes.
     fn of_pods(self) -> Self {
-        let result = if self.result == Finding::Injects { Finding::Pods } else { self.result };
+        let result = if self.result == PolicyResult::Injects { PolicyResult::Pods } else { self.result };
         Self { result, message: format!("its pods, when they are created: {}", self.message), ..self }
     }
 
     fn left(left: &Left, workload: &Workload) -> Self {
         let result = match (left.outcome, left.reason.code) {
-            (_, Code::AlreadyInjected) => Finding::Injected,
-            (Outcome::Failed, Code::NameConflict | Code::PolicyConflict | Code::Outranked) => Finding::Conflict,
-            (Outcome::Failed, _) => Finding::Fails,
-            (Outcome::Rejected, _) => Finding::Refuses,
-            (Outcome::Skipped | Outcome::Injected, _) => Finding::Skipped,
+            (_, Code::AlreadyInjected) => PolicyResult::Injected,
+            (Outcome::Failed, Code::NameConflict | Code::PolicyConflict | Code::Outranked) => PolicyResult::Conflict,
+            (Outcome::Failed, _) => PolicyResult::Fails,
+            (Outcome::Rejected, _) => PolicyResult::Refuses,
+            (Outcome::Skipped | Outcome::Injected, _) => PolicyResult::Skipped,
         };
         let before = if result.is_finding() { earlier(&left.policy, workload) } else { String::new() };
         let is_outdated = !before.is_empty();
@@ -375,7 +375,7 @@ impl Answer {
         Self { row: Some(left.reason.row), fix, ..answer }
     }
 
-    fn invalid(invalid: &Invalid) -> Self {
+    fn invalid(invalid: &InvalidPolicy) -> Self {
         let first = invalid.violations.first();
         let code = first.map_or(Code::InvalidField, |violation| violation.code);
         let message = first.map_or(String::new(), |violation| format!("{}: {}", violation.field, violation.message));
@@ -383,22 +383,18 @@ impl Answer {
             0 | 1 => String::new(),
             count => format!(" (and {} more)", count - 1),
         };
-        Self::coded(&invalid.name, Finding::Invalid, code, message + &more)
+        Self::coded(&invalid.name, PolicyResult::Invalid, code, message + &more)
     }
 
-    fn coded(policy: &str, result: Finding, code: Code, message: String) -> Self {
+    fn coded(policy: &str, result: PolicyResult, code: Code, message: String) -> Self {
         Self {
             policy: policy.to_owned(),
             result,
-            row: None,
             code: Some(code.to_string()),
             reason: Some(code.name()),
             message,
             fix: code.fix(),
-            adds: Vec::new(),
-            needs: BTreeSet::new(),
-            idle: None,
-            ports: Vec::new(),
+            ..Self::default()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The report in the XML of JUnit, for CI systems that show tests. A file is a suite. A finding that counts for the exit
 //! code is a case that fails. A policy without such findings is a case that passes.
 
-use super::{Report, Row};
+use super::{LintReport, LintRow};
 use crate::cli::output;
 use crate::lint::Severity;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 /// Writes `report`. A finding up to the severity `worst` fails. `faults` are the files that could not be read.
-pub(super) fn write(report: &Report, worst: Severity, faults: &[String], out: &mut impl Write) -> Result<()> {
+pub(super) fn write(report: &LintReport, worst: Severity, faults: &[String], out: &mut impl Write) -> Result<()> {
     let mut suites: BTreeMap<&str, TestSuite> = BTreeMap::new();
     for (index, (name, file)) in report.subjects.iter().enumerate() {
         let suite = suites.entry(file).or_insert_with(|| TestSuite::new(*file));
@@ -38,7 +38,7 @@ pub(super) fn write(report: &Report, worst: Severity, faults: &[String], out: &m
     output::write_junit("scpol lint", suites.into_values().chain(unread), out)
 }
 
-fn failure(row: &Row) -> TestCase {
+fn failure(row: &LintRow) -> TestCase {
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
     status.set_type(format!("{} {}", row.code, row.reason)).set_message(format!("{}: {}", row.field, row.message));
     let fix = if row.fix.is_empty() { String::new() } else { format!("\n{}", row.fix) };
@@ -49,6 +49,6 @@ fn failure(row: &Row) -> TestCase {
 }
 
 /// The finding in one line, with its place.
-fn line(row: &Row) -> String {
+fn line(row: &LintRow) -> String {
     format!("{}:{}: {}: {}: {}", row.file, row.line, row.severity.word(), row.field, row.message)
 }

@@ -4,14 +4,15 @@ mod junit;
 mod sarif;
 
 use super::End;
-use super::files::{self, Recursion, SiteOptions, title};
-use super::output::{Findings, Output, Printing, counted};
+use super::files::{self, Recursion, title};
+use super::output::{JUNIT, Output, Printing, SARIF, counted};
+use super::site::SiteOptions;
 use crate::api::code::Code;
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{File, Lines, Location, Manifest};
 use crate::policy::Policies;
 use crate::source;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -36,7 +37,7 @@ pub(super) struct LintOptions {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    printing: Printing<Findings>,
+    printing: Printing<{ JUNIT | SARIF }>,
     #[command(flatten)]
     site: SiteOptions,
 }
@@ -53,16 +54,13 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     if found.is_empty() && !faults.is_empty() {
         return Err(files::all(&faults));
     }
-    if found.is_empty() {
-        let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no SidecarPolicy there; expected one to judge", names.join(", "));
-    }
+    ensure!(!found.is_empty(), "{}: no SidecarPolicy there; expected one to judge", files::names(&options.files));
     let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
     let mut findings = lint::lint(&subjects, &context);
     let against = against_manifests(options, &subjects, &context);
     // Findings about the policies are reported even if the manifests are unreadable.
     findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
-    let report = Report::of(&findings, &subjects, &places, files.len());
+    let report = LintReport::of(&findings, &subjects, &places, files.len());
     let worst = if options.strict { Severity::Warning } else { Severity::Error };
     let unread: Vec<_> = faults.iter().map(ToString::to_string).collect();
     match options.printing.output {
@@ -87,12 +85,12 @@ fn against_manifests(options: &LintOptions, subjects: &[Subject], context: &Cont
     let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
     let found = files::workloads(&files, policies.kinds(), &options.namespace);
     if found.is_empty() {
-        let names: Vec<_> = options.manifests.iter().map(|path| path.display().to_string()).collect();
-        bail!("--manifests {}: no workload there; expected one of {}", names.join(", "), files::kinds());
+        let names = files::names(&options.manifests);
+        bail!("--manifests {names}: no workload there; expected one of {}", files::kinds());
     }
     let mut findings = Vec::new();
     for found in found {
-        let title = format!("{} ({})", title(&found.placed), found.place);
+        let title = format!("{} ({})", title(&found.placed), found.source.unwrap_or_default());
         findings.extend(lint::against(subjects, &policies, &found.placed, &title, &context.site));
     }
     Ok(findings)
@@ -113,11 +111,6 @@ struct Fields {
 }
 
 impl Fields {
-    /// The file that the object is in.
-    fn file(&self) -> &str {
-        &self.file
-    }
-
     fn place(&self, field: &str) -> Location {
         self.lines.place(&self.indexes, field)
     }
@@ -149,8 +142,8 @@ impl Located {
     }
 }
 
-struct Report<'a> {
-    rows: Vec<Row<'a>>,
+struct LintReport<'a> {
+    rows: Vec<LintRow<'a>>,
     /// The name and the file of each policy.
     subjects: Vec<(&'a str, &'a str)>,
     files: usize,
@@ -158,7 +151,7 @@ struct Report<'a> {
 
 /// A finding with its place.
 #[derive(Serialize)]
-struct Row<'a> {
+struct LintRow<'a> {
     /// The index of the policy.
     #[serde(skip)]
     subject: usize,
@@ -176,11 +169,11 @@ struct Row<'a> {
     fix: &'static str,
 }
 
-impl<'a> Report<'a> {
+impl<'a> LintReport<'a> {
     fn of(findings: &'a [Finding], subjects: &'a [Subject], places: &'a [Fields], files: usize) -> Self {
         let row = |finding: &'a Finding| {
             let Location { file, line } = places[finding.subject].place(&finding.field);
-            Row {
+            LintRow {
                 subject: finding.subject,
                 known: finding.code,
                 severity: finding.severity,
@@ -196,7 +189,7 @@ impl<'a> Report<'a> {
         };
         let mut rows: Vec<_> = findings.iter().map(row).collect();
         rows.sort_by(|one, other| (one.severity, &one.file, one.line).cmp(&(other.severity, &other.file, other.line)));
-        let files_of = places.iter().map(Fields::file);
+        let files_of = places.iter().map(|fields| fields.file.as_str());
         let subjects = subjects.iter().map(|subject| subject.name.as_str()).zip(files_of).collect();
         Self { rows, subjects, files }
     }
@@ -216,7 +209,7 @@ impl<'a> Report<'a> {
         format!("{policies} in {files}: {}", if told.is_empty() { "nothing found" } else { &told })
     }
 
-    fn print(&self, printing: &Printing<Findings>, out: &mut impl Write) -> Result<()> {
+    fn print(&self, printing: &Printing<{ JUNIT | SARIF }>, out: &mut impl Write) -> Result<()> {
         let fields = || {
             json!({
                 "policies": self.subjects.len(),

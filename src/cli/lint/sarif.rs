@@ -1,7 +1,7 @@
 //! The report in SARIF 2.1.0 (OASIS), for CI systems that show findings beside the lines of files. The crate `serde-sarif`
 //! generates the whole schema with libraries that are not maintained any more, and we need a dozen of its fields.
 
-use super::{Report, Row};
+use super::{LintReport, LintRow};
 use crate::api::code::Code;
 use crate::lint::Severity;
 use crate::source::STDIN;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 /// The SARIF log of `report`. `faults` are the files that could not be read.
-pub(super) fn of(report: &Report, faults: &[String]) -> Value {
+pub(super) fn of(report: &LintReport, faults: &[String]) -> Value {
     let codes: BTreeSet<Code> = report.rows.iter().map(|row| row.known).collect();
     let rules: Vec<_> = codes.iter().map(rule).collect();
     let results: Vec<_> = report.rows.iter().map(|row| result(row, &codes)).collect();
@@ -40,7 +40,7 @@ fn rule(code: &Code) -> Value {
     rule
 }
 
-fn result(row: &Row, codes: &BTreeSet<Code>) -> Value {
+fn result(row: &LintRow, codes: &BTreeSet<Code>) -> Value {
     let level = match row.severity {
         Severity::Error => "error",
         Severity::Warning => "warning",

@@ -4,8 +4,6 @@ use super::template::Template;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsStr;
-use std::fmt::Debug;
-use std::marker::PhantomData;
 
 /// How to print.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,66 +28,15 @@ pub(in crate::cli) enum Output {
 /// The prefix of the format [`Output::JsonPath`].
 const JSONPATH: &str = "jsonpath=";
 
-/// The formats of a command.
-pub(in crate::cli) trait Formats: Clone + Debug + Send + Sync + 'static {
-    /// The formats besides `table`, `json`, `yaml` and `jsonpath`.
-    const MORE: &'static [Output];
-}
-
-/// Formats of all commands.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Reports;
-
-impl Formats for Reports {
-    const MORE: &'static [Output] = &[];
-}
-
-/// Formats of a command with a row for each check.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Checks;
-
-impl Formats for Checks {
-    const MORE: &'static [Output] = &[Output::Wide];
-}
-
-/// Formats of a command that runs tests.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Cases;
-
-impl Formats for Cases {
-    const MORE: &'static [Output] = &[Output::Junit];
-}
-
-/// Formats of a command with findings about lines of files.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Findings;
-
-impl Formats for Findings {
-    const MORE: &'static [Output] = &[Output::Junit, Output::Sarif];
-}
-
-/// Formats of a command with a row for each object of the cluster.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Names;
-
-impl Formats for Names {
-    const MORE: &'static [Output] = &[Output::Name];
-}
-
-/// Formats of a command with a row for each policy.
-#[derive(Clone, Debug)]
-pub(in crate::cli) struct Items;
-
-impl Formats for Items {
-    const MORE: &'static [Output] = &[Output::Wide, Output::Name];
-}
+/// The formats besides `table`, `json`, `yaml` and `jsonpath` that a command may have, as bits, in the order of the help.
+const MORE: [(u8, Output); 4] =
+    [(WIDE, Output::Wide), (NAME, Output::Name), (JUNIT, Output::Junit), (SARIF, Output::Sarif)];
+pub(in crate::cli) const WIDE: u8 = 1;
+pub(in crate::cli) const NAME: u8 = 2;
+pub(in crate::cli) const JUNIT: u8 = 4;
+pub(in crate::cli) const SARIF: u8 = 8;
 
 impl Output {
-    /// The parser for a command that has the formats `F`.
-    pub(in crate::cli) fn parser<F: Formats>() -> Parser<F> {
-        Parser(PhantomData)
-    }
-
     /// The format as users type it.
     fn word(&self) -> &'static str {
         match self {
@@ -117,18 +64,19 @@ impl Output {
     }
 }
 
-/// Parses `--output` of a command that has the formats `F`.
+/// Parses `--output` of a command that has these formats besides those of all commands.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Parser<F>(PhantomData<F>);
+pub(in crate::cli) struct Parser<const FORMATS: u8 = 0>;
 
-impl<F: Formats> Parser<F> {
+impl<const FORMATS: u8> Parser<FORMATS> {
     fn all() -> impl Iterator<Item = Output> {
+        let more = MORE.into_iter().filter(|(bit, _)| FORMATS & bit != 0).map(|(_, format)| format);
         let common = [Output::Json, Output::Yaml, Output::JsonPath(Template::default())];
-        [Output::Table].into_iter().chain(F::MORE.iter().cloned()).chain(common)
+        [Output::Table].into_iter().chain(more).chain(common)
     }
 }
 
-impl<F: Formats> TypedValueParser for Parser<F> {
+impl<const FORMATS: u8> TypedValueParser for Parser<FORMATS> {
     type Value = Output;
 
     fn parse_ref(

@@ -4,10 +4,10 @@ mod format;
 mod table;
 mod template;
 
-pub(super) use format::{Cases, Checks, Findings, Formats, Items, Names, Output, Reports};
-pub(super) use table::{Screen, Tone};
+pub(super) use format::{JUNIT, NAME, Output, Parser, SARIF, WIDE};
+pub(super) use table::Screen;
 
-use crate::outside::escaped_lines;
+use crate::outside::{escaped, escaped_lines};
 use anyhow::Result;
 use clap::Args;
 use quick_junit::TestSuite;
@@ -15,25 +15,25 @@ use serde_json::Value;
 use similar::TextDiff;
 use std::fmt::Display;
 use std::io::Write;
-use std::marker::PhantomData;
 
 /// The version of the documents for machines.
 const API_VERSION: &str = "cli.scpol.dev/v1alpha1";
 
-/// How a report is printed. `F` has the formats of the command.
+/// Erases the line on a terminal, and goes to its beginning.
+const ERASE: &str = "\r\u{1b}[2K";
+
+/// How a report is printed. `MORE` has the formats of the command besides those of all commands.
 #[derive(Args, Debug)]
-pub(super) struct Printing<F: Formats = Reports> {
+pub(super) struct Printing<const MORE: u8 = 0> {
     /// How to print
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Output::parser::<F>())]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Parser::<MORE>)]
     pub(super) output: Output,
     /// Print only the rows of the table, without its header and the lines around it
     #[arg(long)]
     pub(super) no_headers: bool,
-    #[arg(skip)]
-    formats: PhantomData<F>,
 }
 
-impl<F: Formats> Printing<F> {
+impl<const MORE: u8> Printing<MORE> {
     /// Writes `rows` under `header`. Known states in the columns of states get a colour.
     pub(super) fn table<const N: usize>(
         &self,
@@ -41,19 +41,8 @@ impl<F: Formats> Printing<F> {
         rows: impl IntoIterator<Item = [String; N]>,
         out: &mut impl Write,
     ) -> Result<()> {
-        self.table_with(header, rows, table::state_of(header), out)
-    }
-
-    /// The same, where `tone` has the column of a row that gets a colour.
-    pub(super) fn table_with<const N: usize>(
-        &self,
-        header: [&str; N],
-        rows: impl IntoIterator<Item = [String; N]>,
-        tone: impl Fn(&[String; N]) -> Option<(usize, Tone)>,
-        out: &mut impl Write,
-    ) -> Result<()> {
         let rows: Vec<_> = rows.into_iter().collect();
-        let lines = table::lines(header, &rows, tone, Screen::stdout());
+        let lines = table::lines(header, &rows, Screen::stdout());
         write_lines(lines.iter().skip(usize::from(self.no_headers)), out)
     }
 
@@ -116,7 +105,7 @@ impl<F: Formats> Printing<F> {
         out: &mut impl Write,
     ) -> Result<()> {
         let screen = Screen { width: None, ..Screen::stdout() };
-        let lines = table::lines(header, rows, table::state_of(header), screen);
+        let lines = table::lines(header, rows, screen);
         let is_wanted = |line: usize| if line == 0 { is_headed && !self.no_headers } else { is_shown(line - 1) };
         write_lines(lines.iter().enumerate().filter(|(line, _)| is_wanted(*line)).map(|(_, line)| line), out)
     }
@@ -211,6 +200,17 @@ pub(super) fn write_junit(name: &str, suites: impl IntoIterator<Item = TestSuite
     Ok(writeln!(out, "{}", report.to_string()?.trim_end())?)
 }
 
+/// Writes the line `text`. On a terminal of this `width` it replaces the line before.
+pub(super) fn write_progress(text: &str, width: Option<u16>, out: &mut impl Write) -> Result<()> {
+    let text = escaped(text);
+    match width {
+        None => writeln!(out, "{text}")?,
+        // A longer line would go on in the next line, which is not erased.
+        Some(width) => write!(out, "{ERASE}{}", text.chars().take(usize::from(width) - 1).collect::<String>())?,
+    }
+    Ok(())
+}
+
 /// An age in kubectl's format.
 pub(super) fn age(seconds: i64) -> String {
     match seconds {
@@ -235,4 +235,22 @@ pub(super) fn place(kind: &str, namespace: &str, name: &str) -> String {
 /// `1 policy`, `2 policies`.
 pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_one_line_that_changes_on_a_terminal_and_many_lines_elsewhere() {
+        let written = |width| {
+            let mut out = Vec::new();
+            for text in ["one of many", "two"] {
+                write_progress(text, width, &mut out).expect("it is memory");
+            }
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(written(None), "one of many\ntwo\n");
+        assert_eq!(written(Some(8)), "\r\u{1b}[2Kone of \r\u{1b}[2Ktwo");
+    }
 }

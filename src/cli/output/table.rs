@@ -15,7 +15,7 @@ const GAP: u16 = 2;
 
 /// How good a state is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Tone {
+enum Tone {
     Good,
     Warning,
     Bad,
@@ -23,7 +23,7 @@ pub(in crate::cli) enum Tone {
 
 impl Tone {
     /// The tone of a state; none for a neutral state.
-    pub(in crate::cli) fn of(state: &str) -> Option<Self> {
+    fn of(state: &str) -> Option<Self> {
         match state {
             _ if state.starts_with("failed: ") => Some(Tone::Bad),
             "True" | "ok" | "yes" | "injects" | "is in it" | "passes" | "gains" | "admitted" | "cleared" => {
@@ -78,23 +78,20 @@ impl Screen {
     }
 }
 
-/// The first column with states, and their tones.
-pub(super) fn state_of<const N: usize>(header: [&str; N]) -> impl Fn(&[String; N]) -> Option<(usize, Tone)> {
-    let column = header.iter().position(|name| STATES.contains(name));
-    move |row| {
-        let column = column?;
-        Some((column, Tone::of(&row[column])?))
-    }
+/// The first column with states, and the tone of that of `row`. The conditions `Conflicted` and `Degraded` are good if they are false.
+fn state<const N: usize>(header: [&str; N], row: &[String; N]) -> Option<(usize, Tone)> {
+    let column = header.iter().position(|name| STATES.contains(name))?;
+    let tone = match (header[0], row[0].as_str(), Tone::of(&row[column])?) {
+        ("CONDITION", "Conflicted" | "Degraded", Tone::Good) => Tone::Bad,
+        ("CONDITION", "Conflicted" | "Degraded", Tone::Bad) => Tone::Good,
+        (_, _, tone) => tone,
+    };
+    Some((column, tone))
 }
 
 /// The lines of a table: the header, then `rows`. Cells may repeat what users of the cluster have written, so what a
-/// terminal obeys is escaped, line breaks included. `tone` has the column of a row that gets a colour.
-pub(super) fn lines<const N: usize>(
-    header: [&str; N],
-    rows: &[[String; N]],
-    tone: impl Fn(&[String; N]) -> Option<(usize, Tone)>,
-    screen: Screen,
-) -> Vec<String> {
+/// terminal obeys is escaped, line breaks included. Known states in the columns of states get a colour.
+pub(super) fn lines<const N: usize>(header: [&str; N], rows: &[[String; N]], screen: Screen) -> Vec<String> {
     let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| escaped(cell).into_owned())).collect();
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header).add_rows(&rows);
@@ -111,23 +108,18 @@ pub(super) fn lines<const N: usize>(
     }
     let mut lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     if screen.has_colors {
-        paint(header, &rows, tone, &mut lines);
+        paint(header, &rows, &mut lines);
     }
     lines
 }
 
 /// Colours the states in `lines`, the first of which is the header. comfy-table itself would need a second library for
 /// terminals, which ignores `--color`.
-fn paint<const N: usize>(
-    header: [&str; N],
-    rows: &[[String; N]],
-    tone: impl Fn(&[String; N]) -> Option<(usize, Tone)>,
-    lines: &mut [String],
-) {
+fn paint<const N: usize>(header: [&str; N], rows: &[[String; N]], lines: &mut [String]) {
     let starts = starts(header, &lines[0]);
     let mut next = 1;
     for row in rows {
-        let Some((column, tone)) = tone(row) else { continue };
+        let Some((column, tone)) = state(header, row) else { continue };
         let word = row[column].as_str();
         // A row may have several lines; the state is in the first.
         let mut rest = lines.iter().enumerate().skip(next);
@@ -174,7 +166,7 @@ mod tests {
 
     fn shown(rows: &[[&str; 3]], width: Option<u16>, has_colors: bool) -> Vec<String> {
         let rows: Vec<_> = rows.iter().map(|row| row.map(str::to_owned)).collect();
-        lines(HEADER, &rows, state_of(HEADER), Screen { width, has_colors })
+        lines(HEADER, &rows, Screen { width, has_colors })
     }
 
     #[test]
@@ -206,6 +198,13 @@ mod tests {
             );
             assert_eq!(next_color(&format!("{style:#}")).unwrap().0, 0);
         }
+    }
+
+    #[test]
+    fn a_conflict_is_good_if_it_is_false() {
+        let tone = |row: [&str; 2]| state(["CONDITION", "STATUS"], &row.map(str::to_owned)).map(|(_, tone)| tone);
+        let rows = [["Ready", "True"], ["Conflicted", "True"], ["Degraded", "False"], ["Conflicted", "Unknown"]];
+        assert_eq!(rows.map(tone), [Tone::Good, Tone::Bad, Tone::Good, Tone::Warning].map(Some));
     }
 
     #[test]

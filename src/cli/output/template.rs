@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::fmt::Write;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::cli) struct Template(Vec<Part>);
+pub(in crate::cli) struct Template(Vec<TemplatePart>);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Path(JpQuery),
 }
@@ -25,13 +25,13 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            parts.extend((!before.is_empty()).then(|| Part::Text(before.to_owned())));
+            parts.extend((!before.is_empty()).then(|| TemplatePart::Text(before.to_owned())));
             let end = closing(after, '{', '}').ok_or_else(|| format!("`{{{after}` has no closing brace"))?;
             parts.push(part(after[..end].trim())?);
             rest = &after[end + 1..];
         }
-        parts.extend((!rest.is_empty()).then(|| Part::Text(rest.to_owned())));
-        if !parts.iter().any(|part| matches!(part, Part::Path(_))) {
+        parts.extend((!rest.is_empty()).then(|| TemplatePart::Text(rest.to_owned())));
+        if !parts.iter().any(|part| matches!(part, TemplatePart::Path(_))) {
             return Err("it has no path in braces; write it as '{.items[*].name}'".to_owned());
         }
         Ok(Self(parts))
@@ -42,8 +42,8 @@ impl Template {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(literal) => text.push_str(literal),
-                Part::Path(path) => {
+                TemplatePart::Text(literal) => text.push_str(literal),
+                TemplatePart::Path(path) => {
                     let found = js_path_process(path, document).unwrap_or_default();
                     for (index, value) in found.into_iter().map(QueryRef::val).enumerate() {
                         let space = if index == 0 { "" } else { " " };
@@ -60,15 +60,15 @@ impl Template {
 }
 
 /// The part for the text `inner` between two braces.
-fn part(inner: &str) -> Result<Part, String> {
+fn part(inner: &str) -> Result<TemplatePart, String> {
     match inner.chars().next() {
-        Some(quote @ ('"' | '\'')) => literal(inner, quote).map(Part::Text),
+        Some(quote @ ('"' | '\'')) => literal(inner, quote).map(TemplatePart::Text),
         _ if inner == "end" || inner.split_whitespace().next() == Some("range") => {
             Err(format!("`{{{inner}}}` is not supported; use `-o json` and jq"))
         }
         _ => {
             let path = standard(inner)?;
-            parse_json_path(&path).map(Part::Path).map_err(|error| format!("`{{{inner}}}` is no path: {error}"))
+            parse_json_path(&path).map(TemplatePart::Path).map_err(|error| format!("`{{{inner}}}` is no path: {error}"))
         }
     }
 }

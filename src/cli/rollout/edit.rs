@@ -1,6 +1,6 @@
 //! Guarded edits of stored objects.
 
-use super::find;
+use crate::cli::policies::{self, find};
 use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{CallError, call};
@@ -83,7 +83,7 @@ pub(super) async fn policy(
         let test = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version });
         let patch: Vec<Value> = [test].into_iter().chain(operations).collect();
         let patch = serde_json::from_value(json!(patch)).expect("the operations are those of a JSON Patch");
-        match send(&super::api(client), name, patch, dry_run).await {
+        match send(&policies::api(client), name, patch, dry_run).await {
             Patched::Done => return Ok(true),
             Patched::Changed => {}
             Patched::Failed(error) => {

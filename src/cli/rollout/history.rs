@@ -1,11 +1,11 @@
 //! `scpol rollout history`: the stored revisions of a policy.
 
-use super::revisions::Revisions;
-use super::{Revised, live, spec, uid};
+use super::revisions::PolicyRevisions;
+use super::{Revised, spec};
 use crate::cli::End;
 use crate::cli::output::{Output, Printing, age, remark};
 use crate::content::Content;
-use crate::rollout::{Foreign, StoredRevision};
+use crate::rollout::{Foreign, StoredRevision, stored};
 use anyhow::Result;
 use clap::Args;
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ pub(super) struct HistoryOptions {
 /// One line of the history.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct HistoryLine {
     revision: i64,
     hash: String,
     age_seconds: i64,
@@ -52,13 +52,11 @@ impl<'a> Ignored<'a> {
 }
 
 pub(super) async fn run(options: HistoryOptions, out: &mut impl Write) -> Result<End> {
-    let Revised { named, operator } = &options.of;
-    let (client, _) = live::connect(&named.cluster).await?;
-    let policy = super::find(&client, &named.policy).await?;
-    let revisions = Revisions::read(&client, &operator.operator_namespace, &named.policy, Some(uid(&policy))).await?;
+    let (client, policy) = options.of.named.read().await?;
+    let revisions = options.of.revisions(&client, &policy).await?;
     let printing = &options.printing;
     if let Some(number) = options.revision {
-        let content = json!(revisions.numbered(&named.policy, number)?.revision.content);
+        let content = json!(revisions.numbered(policy.name(), number)?.revision.content);
         let output = if printing.output == Output::Table { &Output::Yaml } else { &printing.output };
         output.is_value_written(|| content, out)?;
         out.flush()?;
@@ -79,12 +77,12 @@ pub(super) async fn run(options: HistoryOptions, out: &mut impl Write) -> Result
     Ok(End::Fine)
 }
 
-fn lines(revisions: &Revisions, update: Option<&str>, now: Timestamp) -> Vec<Line> {
-    let current = revisions.current().map(|current| current.revision.hash.as_str());
+fn lines(revisions: &PolicyRevisions, update: Option<&str>, now: Timestamp) -> Vec<HistoryLine> {
+    let current = stored::current(&revisions.0).map(|current| current.revision.hash.as_str());
     let line = |stored: &StoredRevision| {
         let hash = stored.revision.hash.as_str();
         let states = [(current == Some(hash), "current"), (update == Some(hash), "update")];
-        Line {
+        HistoryLine {
             revision: stored.revision.number,
             hash: hash.to_owned(),
             age_seconds: now.duration_since(stored.created).as_secs().max(0),
@@ -102,7 +100,7 @@ fn images(content: &Content) -> Vec<String> {
     lists.flatten().filter_map(|container| container["image"].as_str()).map(str::to_owned).collect()
 }
 
-fn cells(line: &Line) -> [String; 5] {
+fn cells(line: &HistoryLine) -> [String; 5] {
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     let (state, images) = (or_none(line.state.join(", ")), or_none(line.images.join(", ")));
     [line.revision.to_string(), line.hash.clone(), age(line.age_seconds), state, images]
@@ -110,13 +108,13 @@ fn cells(line: &Line) -> [String; 5] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::revisions::tests::{content, stored};
+    use super::super::revisions::tests::{content, of, stored};
     use super::*;
 
     #[test]
     fn the_history_shows_which_revision_is_current_and_which_is_to_be() {
         let [one, two, three] = ["envoy:1", "envoy:2", "envoy:3"].map(content);
-        let revisions = Revisions::of([stored(1, &one, Some(1)), stored(2, &two, Some(2)), stored(3, &three, None)]);
+        let revisions = of([stored(1, &one, Some(1)), stored(2, &two, Some(2)), stored(3, &three, None)]);
         let told = |update: &Content| {
             let lines = lines(&revisions, Some(&update.hash()), Timestamp::now());
             lines.iter().map(|line| [cells(line)[3].clone(), cells(line)[4].clone()].join(" ")).collect::<Vec<_>>()

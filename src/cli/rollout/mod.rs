@@ -11,17 +11,17 @@ mod status;
 mod switch;
 mod undo;
 
-use super::files::Operator;
-use super::status::{full_name, short_name, unknown};
+use self::revisions::PolicyRevisions;
+use super::policies::{find, full_name, short_name};
+use super::site::OperatorOptions;
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::SidecarPolicySpec;
-use crate::cluster::api::Api;
-use crate::cluster::client::call;
 use crate::cluster::object::Object;
-use crate::cluster::policies;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use kube::{Client, Resource};
+use serde_json::Value;
 use std::io::Write;
 
 #[derive(Args, Debug)]
@@ -33,17 +33,17 @@ pub(super) struct RolloutOptions {
 #[derive(Subcommand, Debug)]
 enum RolloutCommand {
     /// Say how far the rollout of a policy is
-    Status(status::StatusOptions),
+    Status(status::RolloutStatusOptions),
     /// List the revisions of a policy, or print one of them
     History(history::HistoryOptions),
     /// Set the content of a policy back to an earlier revision
     Undo(undo::UndoOptions),
     /// Keep the rollout of a policy where it is
-    Pause(switch::SwitchOptions),
+    Pause(Named),
     /// Let the rollout of a policy go on: after `pause`, or after a pause among its steps
-    Resume(switch::ResumeOptions),
+    Resume(Revised),
     /// Make all pods with the sidecar of a policy anew, at the pace of its rollout
-    Restart(switch::SwitchOptions),
+    Restart(Named),
     /// Say what a rollout would do to which workload, in which order, and why
     Plan(plan::PlanOptions),
     /// Remove the content of a deleted or suspended policy from pod templates and running pods
@@ -66,7 +66,23 @@ struct Revised {
     #[command(flatten)]
     named: Named,
     #[command(flatten)]
-    operator: Operator,
+    operator: OperatorOptions,
+}
+
+impl Named {
+    /// A client of the cluster, and the stored policy.
+    async fn read(&self) -> Result<(Client, Object)> {
+        let client = live::connect(&self.cluster).await?;
+        let policy = find(&client, &self.policy).await?;
+        Ok((client, policy))
+    }
+}
+
+impl Revised {
+    /// The revisions of the stored `policy`.
+    async fn revisions(&self, client: &Client, policy: &Object) -> Result<PolicyRevisions> {
+        PolicyRevisions::read(client, &self.operator.operator_namespace, policy.name(), Some(uid(policy))).await
+    }
 }
 
 pub(super) async fn run(options: RolloutOptions, out: &mut impl Write) -> Result<End> {
@@ -82,27 +98,14 @@ pub(super) async fn run(options: RolloutOptions, out: &mut impl Write) -> Result
     }
 }
 
-/// The API of SidecarPolicies.
-fn api(client: &Client) -> Api<Object> {
-    Api::all_with(client.clone(), &policies::resource())
-}
-
-/// The stored policy `name`.
-///
-/// # Errors
-/// If it cannot be read, or there is none. The message then has the name that was probably meant.
-async fn find(client: &Client, name: &str) -> Result<Object> {
-    let found = call(api(client).get_opt(name)).await;
-    if let Some(found) = found.with_context(|| format!("cannot get the SidecarPolicy `{name}`"))? {
-        return Ok(found);
-    }
-    let stored = live::stored(client).await?;
-    Err(unknown(name, &stored.context("the server has no SidecarPolicies: install the operator first")?))
-}
-
 /// The UID of `policy`.
 fn uid(policy: &Object) -> &str {
     policy.meta().uid.as_deref().unwrap_or_default()
+}
+
+/// The time in the annotation `key` of `policy`.
+fn time(policy: &Value, key: &str) -> Option<Timestamp> {
+    policy["metadata"]["annotations"][key].as_str()?.parse().ok()
 }
 
 /// The spec of `policy`.

@@ -1,16 +1,15 @@
 //! `scpol rollout plan`: what a rollout would do to each workload. It decides as the operator does, before anything is
 //! switched on, and changes nothing.
 
-use super::revisions::{Contents, Revisions};
-use super::{live, switch_on};
+use super::revisions::{Contents, PolicyRevisions};
+use super::{live, switch_on, time, uid};
 use crate::api::RESTARTED_AT_KEY;
-use crate::api::v1alpha1::PodUpdate;
-use crate::cli::files::{self, Reading, SiteOptions};
-use crate::cli::live::Within;
+use crate::cli::files::{self, Reading};
+use crate::cli::live::{Inventory, Within};
 use crate::cli::output::{Output, Printing, counted, remark};
-use crate::cli::status::{short_name, unknown};
+use crate::cli::policies::{self, short_name, unknown};
+use crate::cli::site::SiteOptions;
 use crate::cli::{Cluster, End};
-use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::content::Content;
@@ -30,11 +29,9 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
-use kube::core::{ApiResource, GroupVersionKind};
-use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,7 +56,7 @@ pub(super) struct PlanOptions {
 
 /// What would be done to a workload.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum PlannedAction {
     /// A patch of the pod template. The controller of the workload then makes its pods anew.
     Patch,
     /// A patch of the running pod.
@@ -70,13 +67,13 @@ enum Action {
     Leave,
 }
 
-impl Action {
+impl PlannedAction {
     fn word(self) -> &'static str {
         match self {
-            Action::Patch => "patch template",
-            Action::InPlace => "in place",
-            Action::Evict => "evict",
-            Action::Leave => "leave",
+            PlannedAction::Patch => "patch template",
+            PlannedAction::InPlace => "in place",
+            PlannedAction::Evict => "evict",
+            PlannedAction::Leave => "leave",
         }
     }
 }
@@ -84,7 +81,7 @@ impl Action {
 /// The decision on one workload.
 #[derive(Clone, Debug, PartialEq)]
 struct Decided {
-    action: Action,
+    action: PlannedAction,
     code: Option<String>,
     why: String,
 }
@@ -92,7 +89,7 @@ struct Decided {
 /// One line of the plan.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct PlanLine {
     /// The step whose turn it is, from 1; none without steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<usize>,
@@ -101,7 +98,7 @@ struct Line {
     order: Arc<Kind>,
     kind: String,
     name: String,
-    action: Action,
+    action: PlannedAction,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
     why: String,
@@ -109,7 +106,7 @@ struct Line {
 
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-struct Sums {
+struct PlanSums {
     matched: usize,
     up_to_date: usize,
     patch: usize,
@@ -118,15 +115,15 @@ struct Sums {
     left: usize,
 }
 
-impl Sums {
-    fn add(&mut self, decided: Option<&Decided>) {
+impl PlanSums {
+    fn add(&mut self, action: Option<PlannedAction>) {
         self.matched += 1;
-        *match decided.map(|decided| decided.action) {
+        *match action {
             None => &mut self.up_to_date,
-            Some(Action::Patch) => &mut self.patch,
-            Some(Action::InPlace) => &mut self.in_place,
-            Some(Action::Evict) => &mut self.evict,
-            Some(Action::Leave) => &mut self.left,
+            Some(PlannedAction::Patch) => &mut self.patch,
+            Some(PlannedAction::InPlace) => &mut self.in_place,
+            Some(PlannedAction::Evict) => &mut self.evict,
+            Some(PlannedAction::Leave) => &mut self.left,
         } += 1;
     }
 
@@ -170,7 +167,7 @@ impl Deciding<'_> {
         let owner = workload.controller().and_then(|owner| owner["uid"].as_str());
         let asked = Asked {
             restarted: self.restarted,
-            pod_update: self.pod_update(),
+            pod_update: self.policy.rolling.as_ref().map(|rolling| rolling.pod_update).unwrap_or_default(),
             can_resize: self.can_resize,
             carrier: owner.and_then(|owner| self.carriers.get(owner)).map(String::as_str),
         };
@@ -180,11 +177,11 @@ impl Deciding<'_> {
             NextAction::UpToDate => return Some(None),
             NextAction::Leave(left) => {
                 let code = Some(left.cause.code().to_string());
-                return Some(Some(Decided { action: Action::Leave, code, why: left.message }));
+                return Some(Some(Decided { action: PlannedAction::Leave, code, why: left.message }));
             }
-            NextAction::PatchTemplate(_) | NextAction::RestartTemplate => (Action::Patch, self.has(workload)),
-            NextAction::InPlace { .. } => (Action::InPlace, self.has(workload)),
-            NextAction::Evict { why } => (Action::Evict, why),
+            NextAction::PatchTemplate(_) | NextAction::RestartTemplate => (PlannedAction::Patch, self.has(workload)),
+            NextAction::InPlace { .. } => (PlannedAction::InPlace, self.has(workload)),
+            NextAction::Evict { why } => (PlannedAction::Evict, why),
         };
         Some(Some(Decided { action, code: None, why }))
     }
@@ -202,79 +199,61 @@ impl Deciding<'_> {
         }
     }
 
-    fn pod_update(&self) -> PodUpdate {
-        self.policy.rolling.as_ref().map(|rolling| rolling.pod_update).unwrap_or_default()
+    /// The lines of the plan, in order, and their sums.
+    async fn all(&self, inventory: &Inventory<'_>, turns: &Turns) -> Result<(Vec<PlanLine>, PlanSums)> {
+        let (mut lines, mut sums) = (Vec::new(), PlanSums::default());
+        for kind in &self.policy.kinds {
+            let look = |object: Object, workload: Workload| {
+                let decided = self.decide(&workload, &object)?;
+                Some(decided.map(|decided| turns.line(decided, &workload)))
+            };
+            let take = |line: Option<PlanLine>| {
+                sums.add(line.as_ref().map(|line| line.action));
+                lines.extend(line);
+            };
+            inventory.each(kind, look, take).await?;
+        }
+        in_order(&mut lines);
+        Ok((lines, sums))
     }
 }
 
 pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<End> {
-    let (client, _) = live::connect(&options.cluster).await?;
-    let mut site = options.site.site()?;
+    let client = live::connect(&options.cluster).await?;
+    let site = options.site.site()?;
     let given = match options.files.as_slice() {
         [] => None,
         files => Some(given(files, options.policy.as_deref(), &site)?),
     };
-    let stored =
-        live::stored(&client).await?.context("the server has no SidecarPolicies: install the operator first")?;
-    let known = live::known(&stored, &site);
+    let stored = policies::stored(&client).await?;
+    let known = policies::known(&stored, &site);
     let policy = match given {
         Some(given) => given,
         None => in_cluster(options.policy.as_deref().unwrap_or_default(), &stored, &known)?,
     };
-    let object = stored.iter().find(|object| object.name() == policy.name).map(Object::value);
     let others = known.policies.iter().filter(|other| other.name != policy.name).cloned();
     let policies = Policies::new(others.chain([policy.clone()]));
-    let groups = || policies.kinds().map(|kind| kind.group.as_str());
-    let server = discovery::discover(&client, |group| groups().any(|own| own == group)).await.context(live::ASKING)?;
-    if !options.site.names_version() {
-        site = site.on(&server);
-    }
-    let uid = object.as_ref().map(|object| object["metadata"]["uid"].as_str().unwrap_or_default());
-    let revisions = Revisions::read(&client, &site.operator_namespace, &policy.name, uid).await?;
+    let server = live::offers(&client, policies.kinds()).await?;
+    let site = options.site.on(site, &server);
+    let object = stored.iter().find(|object| object.name() == policy.name);
+    let revisions = PolicyRevisions::read(&client, &site.operator_namespace, &policy.name, object.map(uid)).await?;
     // What is stored becomes a revision as soon as the operator may store some.
-    let now = known.policies.get(&policy.reference()).and_then(|stored| Content::of(&stored.spec));
-    let contents = Contents::new(&policy.name, &revisions, now);
+    let now = known.policies.get(&policy.reference());
+    let contents = Contents::new(&policy.name, &revisions, now.and_then(|stored| Content::of(&stored.spec)));
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
-    let targets_pods = policy.kinds.iter().any(|kind| kind.is_pod());
-    let carriers = if targets_pods { carriers(&client, &policy.name).await? } else { HashMap::new() };
-    let asked =
-        object.as_ref().and_then(|object| object["metadata"]["annotations"][RESTARTED_AT_KEY].as_str()?.parse().ok());
-    let recorded = revisions.0.iter().filter_map(|stored| stored.record.ahead.restarted);
-    let restarted = FirstSeen::of(asked, recorded, Timestamp::now()).map(|seen| seen.at).or(asked);
     let deciding = Deciding {
         policy: &policy,
         policies: &policies,
         site: &site,
         contents: &contents,
         can_resize: server.known_minor().is_none_or(|minor| minor >= RESIZE),
-        restarted,
-        carriers: &carriers,
+        restarted: restarted(object, &revisions),
+        carriers: &carriers(&client, &policy).await?,
     };
-    let stored = known.policies.get(&policy.reference()).and_then(|stored| stored.revision());
-    let hold = steps_hold(&policy, &revisions, stored);
+    let hold = steps_hold(&policy, &revisions, now.and_then(|stored| stored.revision()));
     let turns = if hold { Turns::of(&policy, &site, &namespaces) } else { Turns::default() };
-    let (mut lines, mut sums) = (Vec::new(), Sums::default());
-    for kind in &policy.kinds {
-        let Some(resource) = server.resource(kind) else { continue };
-        let look = |object: Object| {
-            let namespace = namespaces.get(object.namespace()).cloned();
-            let workload = Workload::new(kind, object.value()).within(namespace);
-            Some((deciding.decide(&workload, &object)?, workload))
-        };
-        let selector = options.within.selector.clone();
-        let parameters = ListParams { label_selector: selector, ..ListParams::default() };
-        let api = live::api(&client, &resource, options.within.namespace.as_deref());
-        let mut pages = Pages::new(api, parameters).large();
-        let listed = || format!("cannot list {}", kind.group_resource());
-        while let Some(page) = pages.next().await.with_context(listed)? {
-            let looks: Vec<_> = page.into_par_iter().filter_map(look).collect();
-            for (decided, workload) in looks {
-                sums.add(decided.as_ref());
-                lines.extend(decided.map(|decided| turns.line(decided, &workload)));
-            }
-        }
-    }
-    in_order(&mut lines);
+    let inventory = Inventory { client: &client, server: &server, namespaces: &namespaces, within: &options.within };
+    let (lines, sums) = deciding.all(&inventory, &turns).await?;
     let fields = || json!({ "policy": policy.name, "sums": sums, "items": lines });
     options.printing.output.report("RolloutPlan", fields, out, |out| {
         options.printing.line(format_args!("{}: {}", policy.name, sums.told()), out)?;
@@ -287,11 +266,16 @@ pub(super) async fn run(options: PlanOptions, out: &mut impl Write) -> Result<En
                 "The steps do not hold this time: there is no other revision that workloads could keep until their turn.",
             );
         }
-        if let Some(why) = why_not(&policy, &revisions) {
-            remark(why);
-        }
+        why_not(&policy, &revisions).into_iter().for_each(remark);
     }
     Ok(End::Fine)
+}
+
+/// The time of the last restart that counts, of those that the stored policy and its `revisions` name.
+fn restarted(policy: Option<&Object>, revisions: &PolicyRevisions) -> Option<Timestamp> {
+    let asked = policy.and_then(|policy| time(&policy.value(), RESTARTED_AT_KEY));
+    let recorded = revisions.0.iter().filter_map(|stored| stored.record.ahead.restarted);
+    FirstSeen::of(asked, recorded, Timestamp::now()).map(|seen| seen.at).or(asked)
 }
 
 /// The policy in `files`: the one called `name`, or the only one.
@@ -309,7 +293,7 @@ fn given(files: &[PathBuf], name: Option<&str>, site: &Site) -> Result<Arc<Polic
 }
 
 /// The stored policy `name`.
-fn in_cluster(name: &str, stored: &[Object], known: &live::Known) -> Result<Arc<Policy>> {
+fn in_cluster(name: &str, stored: &[Object], known: &policies::KnownPolicies) -> Result<Arc<Policy>> {
     if let Some(found) = known.policies.get(&PolicyRef::of_cluster(name)) {
         return Ok(found.clone());
     }
@@ -324,12 +308,13 @@ fn in_cluster(name: &str, stored: &[Object], known: &live::Known) -> Result<Arc<
     }
 }
 
-/// The controllers whose own pod template has the sidecar of `policy`, such as `ReplicaSet/web-5d4f`, by UID.
-async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, String>> {
-    let key = marker::key(policy);
+/// The controllers whose own pod template has the sidecar of `policy`, such as `ReplicaSet/web-5d4f`, by UID; none if it targets no pods.
+async fn carriers(client: &Client, policy: &Policy) -> Result<HashMap<String, String>> {
+    let key = marker::key(&policy.name);
     let mut carriers = HashMap::new();
-    for (group, kind, plural) in MAKERS {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+    let targets_pods = policy.kinds.iter().any(|kind| kind.is_pod());
+    for (group, kind, plural) in MAKERS.into_iter().filter(|_| targets_pods) {
+        let resource = live::resource(group, "v1", kind, plural);
         let look = |object: Object| {
             let body = object.value();
             if !body["spec"]["template"]["metadata"]["annotations"][key.as_str()].is_null() {
@@ -344,7 +329,7 @@ async fn carriers(client: &Client, policy: &str) -> Result<HashMap<String, Strin
 }
 
 /// Whether the rollout of the content of `policy` goes in its steps. `stored` is the hash of the content of the stored policy.
-fn steps_hold(policy: &Policy, revisions: &Revisions, stored: Option<&str>) -> bool {
+fn steps_hold(policy: &Policy, revisions: &PolicyRevisions, stored: Option<&str>) -> bool {
     let last = revisions
         .0
         .last()
@@ -361,39 +346,26 @@ fn steps_hold(policy: &Policy, revisions: &Revisions, stored: Option<&str>) -> b
 /// At which step of a rollout the turn of each workload comes.
 #[derive(Default)]
 struct Turns {
-    /// The number of steps.
-    steps: usize,
-    by_namespace: HashMap<String, usize>,
-    /// The workloads of each step that chooses among workloads, with the number of the step.
-    by_workload: Vec<(usize, Extent)>,
+    /// What each step and those before it have.
+    extents: Vec<Extent>,
 }
 
 impl Turns {
     fn of(policy: &Policy, site: &Site, namespaces: &HashMap<String, Arc<Value>>) -> Self {
         let steps = policy.rolling.as_ref().map(|rolling| &rolling.steps[..]).unwrap_or_default();
         let covered = namespaces.iter().filter(|(name, object)| covers(policy, site, name, object));
-        let covered: BTreeMap<String, Arc<Value>> =
-            covered.map(|(name, object)| (name.clone(), object.clone())).collect();
-        let (mut by_namespace, mut by_workload, mut updated) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        for (step, number) in steps.iter().zip(1..) {
-            for name in steps::names(step, &covered, &updated) {
-                by_namespace.entry(name.clone()).or_insert(number);
-                updated.insert(name);
-            }
-            by_workload.extend(steps::of_workloads(step).map(|extent| (number, extent)));
-        }
-        Self { steps: steps.len(), by_namespace, by_workload }
+        let covered = covered.map(|(name, object)| (name.clone(), object.clone())).collect();
+        Self { extents: steps::extents(steps, &covered) }
     }
 
     /// The step of `workload`, from 1; none without steps. What no step names comes after the last.
     fn step(&self, workload: &Workload) -> Option<usize> {
-        let of_namespace = self.by_namespace.get(workload.namespace()).copied();
-        let own = self.by_workload.iter().find(|(_, extent)| extent.has(workload)).map(|(number, _)| *number);
-        (self.steps > 0).then(|| [of_namespace, own].into_iter().flatten().min().unwrap_or(self.steps + 1))
+        let last = self.extents.len();
+        (last > 0).then(|| 1 + self.extents.iter().position(|extent| extent.has(workload)).unwrap_or(last))
     }
 
-    fn line(&self, decided: Decided, workload: &Workload) -> Line {
-        Line {
+    fn line(&self, decided: Decided, workload: &Workload) -> PlanLine {
+        PlanLine {
             step: self.step(workload),
             namespace: workload.namespace().to_owned(),
             order: workload.kind.clone(),
@@ -407,20 +379,21 @@ impl Turns {
 }
 
 /// Sorts `lines` as the operator takes them, if all are available: what is not, comes first in its step.
-fn in_order(lines: &mut [Line]) {
+fn in_order(lines: &mut [PlanLine]) {
     lines.sort_by(|a, b| (a.step, &a.namespace, &a.order, &a.name).cmp(&(b.step, &b.namespace, &b.order, &b.name)));
 }
 
-fn write(lines: &[Line], turns: &Turns, printing: &Printing, out: &mut impl Write) -> Result<()> {
-    let cells = |line: &Line| {
+fn write(lines: &[PlanLine], turns: &Turns, printing: &Printing, out: &mut impl Write) -> Result<()> {
+    let cells = |line: &PlanLine| {
         let why = line.code.as_ref().map_or(line.why.clone(), |code| format!("{code}: {}", line.why));
         [line.namespace.clone(), line.kind.clone(), line.name.clone(), line.action.word().to_owned(), why]
     };
-    if turns.steps == 0 {
+    if turns.extents.is_empty() {
         return printing.section(["NAMESPACE", "KIND", "NAME", "ACTION", "WHY"], lines.iter().map(cells), out);
     }
     let rows = lines.iter().map(|line| {
-        let step = line.step.filter(|step| *step <= turns.steps).map_or("last".to_owned(), |step| step.to_string());
+        let step =
+            line.step.filter(|step| *step <= turns.extents.len()).map_or("last".to_owned(), |step| step.to_string());
         let [namespace, kind, name, action, why] = cells(line);
         [step, namespace, kind, name, action, why]
     });
@@ -428,7 +401,7 @@ fn write(lines: &[Line], turns: &Turns, printing: &Printing, out: &mut impl Writ
 }
 
 /// Why none of it happens now.
-fn why_not(policy: &Policy, revisions: &Revisions) -> Option<String> {
+fn why_not(policy: &Policy, revisions: &PolicyRevisions) -> Option<String> {
     if policy.rolling.is_none() {
         let command = switch_on(&policy.name);
         return Some(format!("Nothing of this happens until `spec.updateStrategy.type` is `RollingUpdate`: {command}"));
@@ -450,8 +423,9 @@ fn why_not(policy: &Policy, revisions: &Revisions) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::revisions::tests::{content, stored};
+    use super::super::revisions::tests::{content, of, stored};
     use super::*;
+    use std::collections::BTreeSet;
 
     fn policy(image: &str, more: Value) -> Arc<Policy> {
         let mut object = json!({
@@ -507,7 +481,7 @@ mod tests {
     ) -> String {
         let policies = Policies::new([to.clone()]);
         let revisions = known.iter().map(|number| stored(*number, &content(&format!("envoy:{number}")), None));
-        let contents = Contents::new("envoy", &Revisions::of(revisions), None);
+        let contents = Contents::new("envoy", &of(revisions), None);
         let site = site();
         let deciding = Deciding {
             policy: to,
@@ -568,10 +542,10 @@ mod tests {
         let mut halted = stored(2, &content("envoy:2"), None);
         let at = Timestamp::UNIX_EPOCH;
         halted.record.progress.halted = Some(crate::rollout::record::Halted { at, message: "it broke".into() });
-        let revisions = Revisions::of([halted]);
+        let revisions = of([halted]);
         let why = why_not(&rolling(json!({})), &revisions).unwrap();
         assert!(why.contains("scpol rollout resume envoy") && why.ends_with("is halted: it broke"), "{why}");
-        let why = why_not(&rolling(json!({ "paused": true })), &Revisions::default()).unwrap();
+        let why = why_not(&rolling(json!({ "paused": true })), &PolicyRevisions::default()).unwrap();
         assert!(why.contains("`spec.updateStrategy.paused` is true"), "{why}");
         let other = policy("envoy:3", json!({ "updateStrategy": { "type": "RollingUpdate" } }));
         assert_eq!(why_not(&other, &revisions), None, "another content begins a rollout of its own");
@@ -582,10 +556,13 @@ mod tests {
         let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "steps": [{ "namespaces": ["a"] }] } });
         let policy = policy("envoy:2", json!({ "updateStrategy": strategy }));
         let [one, two] = ["envoy:1", "envoy:2"].map(content);
-        let hold = |stored: Vec<_>| steps_hold(&policy, &Revisions::of(stored), None);
+        let hold = |stored: Vec<_>| steps_hold(&policy, &of(stored), None);
         assert!(!hold(Vec::new()), "the first revision");
         assert!(hold(vec![stored(1, &one, Some(1))]), "a new one");
-        assert!(steps_hold(&policy, &Revisions::default(), Some(&one.hash())), "an edit of one that is not stored yet");
+        assert!(
+            steps_hold(&policy, &PolicyRevisions::default(), Some(&one.hash())),
+            "an edit of one that is not stored yet"
+        );
         assert!(!hold(vec![stored(1, &two, None)]), "the first one, stored already");
         assert!(!hold(vec![stored(1, &one, Some(1)), stored(2, &two, None)]), "one that began before there were steps");
     }
@@ -637,8 +614,8 @@ mod tests {
             turns.step(&workload)
         };
         assert_eq!(names.map(|name| of(&turns, name, "web", "")), [Some(4), Some(3), Some(1), Some(1), Some(4)]);
-        let decided = Decided { action: Action::Patch, code: None, why: String::new() };
-        let mut lines: Vec<Line> = ["a", "shop-b", "canary-b", "canary-a"]
+        let decided = Decided { action: PlannedAction::Patch, code: None, why: String::new() };
+        let mut lines: Vec<PlanLine> = ["a", "shop-b", "canary-b", "canary-a"]
             .into_iter()
             .flat_map(|namespace| {
                 let at = |(mut workload, _): (Workload, Object)| {
@@ -663,11 +640,10 @@ mod tests {
 
     #[test]
     fn sums_leave_out_what_is_zero() {
-        let mut sums = Sums::default();
+        let mut sums = PlanSums::default();
         assert_eq!(sums.told(), "0 workloads match");
-        let evict = Decided { action: Action::Evict, code: None, why: String::new() };
-        for decided in [None, Some(&evict), Some(&evict)] {
-            sums.add(decided);
+        for action in [None, Some(PlannedAction::Evict), Some(PlannedAction::Evict)] {
+            sums.add(action);
         }
         assert_eq!(sums.told(), "3 workloads match: 1 up to date, 2 by eviction");
     }

@@ -5,22 +5,21 @@ mod evict;
 mod pods;
 
 use self::evict::Evicting;
-use self::pods::Reader;
+use self::pods::PodReader;
 use super::edit::{self, DryRun, Patched};
-use super::revisions::{Contents, Revisions};
+use super::revisions::{Contents, PolicyRevisions};
 use super::{live, uid};
 use crate::api::code::Code;
-use crate::capabilities::Capabilities;
-use crate::cli::files::{self, Reading, SiteOptions};
+use crate::cli::files::{self, Reading};
+use crate::cli::live::{Inventory, Within};
 use crate::cli::output::{Printing, counted, remark};
+use crate::cli::policies::{self, is_programmed, short_name, status, unknown};
 use crate::cli::signals::{Signals, Stop, until};
-use crate::cli::status::{is_programmed, short_name, status, unknown};
+use crate::cli::site::SiteOptions;
 use crate::cli::{Cluster, End};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
-use crate::cluster::discovery;
 use crate::cluster::object::Object;
-use crate::cluster::pages::Pages;
 use crate::content::Content;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, PolicyRef, Site};
@@ -31,11 +30,9 @@ use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use jiff::Timestamp;
-use kube::Client;
-use kube::api::ListParams;
 use serde::Serialize;
-use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use serde_json::json;
+use std::collections::{BTreeSet, HashSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -68,7 +65,7 @@ pub(super) struct RemoveOptions {
 
 /// The result for one workload.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum RemovalResult {
     WouldRemove,
     Removed,
     WouldEvict,
@@ -78,15 +75,15 @@ enum Fate {
     Failed,
 }
 
-impl Fate {
+impl RemovalResult {
     fn word(self) -> &'static str {
         match self {
-            Fate::WouldRemove => "would be removed",
-            Fate::Removed => "removed",
-            Fate::WouldEvict => "would be evicted",
-            Fate::Evicted => "evicted",
-            Fate::Left => "left",
-            Fate::Failed => "failed",
+            RemovalResult::WouldRemove => "would be removed",
+            RemovalResult::Removed => "removed",
+            RemovalResult::WouldEvict => "would be evicted",
+            RemovalResult::Evicted => "evicted",
+            RemovalResult::Left => "left",
+            RemovalResult::Failed => "failed",
         }
     }
 }
@@ -94,19 +91,19 @@ impl Fate {
 /// One line of the report.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct RemovalLine {
     namespace: String,
     kind: String,
     name: String,
-    result: Fate,
+    result: RemovalResult,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
 }
 
-impl Line {
-    fn of(workload: &Workload, result: Fate, code: Option<Code>, why: String) -> Self {
+impl RemovalLine {
+    fn of(workload: &Workload, result: RemovalResult, code: Option<Code>, why: String) -> Self {
         Self {
             namespace: workload.namespace().to_owned(),
             kind: workload.kind_name().to_owned(),
@@ -131,33 +128,30 @@ struct Marked {
 
 pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<End> {
     let name = options.policy.as_str();
-    let (client, _) = live::connect(&options.cluster).await?;
-    let mut site = options.site.site()?;
-    let stored = live::stored(&client).await?.unwrap_or_default();
+    let client = live::connect(&options.cluster).await?;
+    let site = options.site.site()?;
+    let stored = policies::stored_or_none(&client).await?;
     let object = stored.iter().find(|object| object.name() == name);
     if let Some(object) = object {
         check_not_in_force(object)?;
     }
-    let known = live::known(&stored, &site);
+    let known = policies::known(&stored, &site);
     let given = given(&options, &site)?;
     let of = PolicyRef::of_cluster(name);
     let forms: Vec<&Arc<Policy>> =
         [&given, &known.policies].into_iter().filter_map(|policies| policies.get(&of)).collect();
     let kinds = kinds(&known.policies, &forms);
-    let server = discovery::discover(&client, |group| kinds.iter().any(|kind| kind.is_in(group)));
-    let server = server.await.context(live::ASKING)?;
-    if !options.site.names_version() {
-        site = site.on(&server);
-    }
-    let revisions = Revisions::read(&client, &site.operator_namespace, name, object.map(uid)).await?;
+    let server = live::offers(&client, kinds.iter()).await?;
+    let site = options.site.on(site, &server);
+    let revisions = PolicyRevisions::read(&client, &site.operator_namespace, name, object.map(uid)).await?;
     let contents = Contents::new(name, &revisions, forms.iter().rev().filter_map(|form| Content::of(&form.spec)));
     let namespaces = live::namespaces(&client, None).await.context("cannot read the Namespaces")?;
-    let templates = Templates { client: &client, server: &server, name, namespaces: &namespaces };
-    let (marked, paused) = templates.marked(&kinds).await?;
-    let removing = Removing { name, contents: &contents, policies: &known.policies, namespaces: &namespaces };
+    let inventory = Inventory { client: &client, server: &server, namespaces: &namespaces, within: &Within::default() };
+    let removing = Removing { name, contents: &contents, policies: &known.policies, inventory: &inventory };
+    let (marked, paused) = removing.marked(&kinds).await?;
     let dry_run = if options.yes { options.dry_run } else { DryRun::Client };
     // Before anything is changed, so that a missing right is told first.
-    let pods = async || templates.pods(forms.first().copied(), options.rollouts, &paused).await;
+    let pods = async || removing.pods(forms.first().copied(), options.rollouts, &paused).await;
     let first = pods().await?;
     let (lines, unread) = removing.run(&marked, first, pods, dry_run, &Signals::first()?).await;
     let printing = &options.printing;
@@ -167,7 +161,12 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
         out,
         |out| {
             let nothing = format!("No pod template and no running pod has content of {name}.");
-            printing.list(nothing, ["NAMESPACE", "KIND", "NAME", "RESULT", "WHY"], lines.iter().map(Line::cells), out)
+            printing.list(
+                nothing,
+                ["NAMESPACE", "KIND", "NAME", "RESULT", "WHY"],
+                lines.iter().map(RemovalLine::cells),
+                out,
+            )
         },
     )?;
     if let Some(error) = unread {
@@ -180,7 +179,7 @@ pub(super) async fn run(options: RemoveOptions, out: &mut impl Write) -> Result<
     if let Some(would) = would(&lines).filter(|_| !options.yes && options.dry_run == DryRun::None) {
         bail!("nothing was done: give `--yes` to {would}");
     }
-    let is_left = lines.iter().any(|line| matches!(line.result, Fate::Left | Fate::Failed));
+    let is_left = lines.iter().any(|line| matches!(line.result, RemovalResult::Left | RemovalResult::Failed));
     Ok(End::fine_if(!is_left))
 }
 
@@ -197,11 +196,11 @@ fn given(options: &RemoveOptions, site: &Site) -> Result<Policies> {
 }
 
 /// What would be done; none if that is nothing.
-fn would(lines: &[Line]) -> Option<String> {
-    let count = |fate: Fate| lines.iter().filter(|line| line.result == fate).count();
+fn would(lines: &[RemovalLine]) -> Option<String> {
+    let count = |fate: RemovalResult| lines.iter().filter(|line| line.result == fate).count();
     let parts = [
-        (count(Fate::WouldRemove), "change", ("workload", "workloads")),
-        (count(Fate::WouldEvict), "evict", ("pod", "pods")),
+        (count(RemovalResult::WouldRemove), "change", ("workload", "workloads")),
+        (count(RemovalResult::WouldEvict), "evict", ("pod", "pods")),
     ];
     let parts = parts.iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<_> =
@@ -209,15 +208,15 @@ fn would(lines: &[Line]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// Where the content is looked for.
-struct Templates<'a> {
-    client: &'a Client,
-    server: &'a Capabilities,
+/// What a removal needs.
+struct Removing<'a> {
     name: &'a str,
-    namespaces: &'a HashMap<String, Arc<Value>>,
+    contents: &'a Contents,
+    policies: &'a Policies,
+    inventory: &'a Inventory<'a>,
 }
 
-impl<'a> Templates<'a> {
+impl<'a> Removing<'a> {
     /// The workloads of `kinds` whose pod templates have the content, in order. And the UIDs of those that are paused, without it.
     ///
     /// # Errors
@@ -225,19 +224,17 @@ impl<'a> Templates<'a> {
     async fn marked(&self, kinds: &BTreeSet<Arc<Kind>>) -> Result<(Vec<Marked>, HashSet<String>)> {
         let (mut marked, mut paused) = (Vec::new(), HashSet::new());
         for kind in kinds {
-            let Some(resource) = self.server.resource(kind) else { continue };
-            let look = |object: Object| {
-                let namespace = self.namespaces.get(object.namespace()).cloned();
-                let workload = Workload::new(kind, object.value()).within(namespace);
+            let Some(resource) = self.inventory.server.resource(kind) else { continue };
+            let is_of_interest = |workload: &Workload| is_marked(workload, self.name) || refit::is_paused(workload);
+            let take = |workload: Workload| {
                 if is_marked(&workload, self.name) {
-                    let api = live::api(self.client, &resource, Some(workload.namespace()));
+                    let api = live::api(self.inventory.client, &resource, Some(workload.namespace()));
                     marked.push(Marked { workload, api });
-                } else if refit::is_paused(&workload) {
+                } else {
                     paused.insert(workload.uid().to_owned());
                 }
             };
-            let pages = Pages::new(live::api(self.client, &resource, None), ListParams::default());
-            pages.each(look).await.with_context(|| format!("cannot list {}", kind.group_resource()))?;
+            self.inventory.each(kind, |_, workload| Some(workload).filter(is_of_interest), take).await?;
         }
         marked.sort_by(|a, b| key(&a.workload).cmp(&key(&b.workload)));
         Ok((marked, paused))
@@ -258,12 +255,114 @@ impl<'a> Templates<'a> {
         'a: 'p,
     {
         let settings = form.and_then(|form| form.spec.rolling_update()).unwrap_or_default();
-        let begun = live::server_time(self.client).await;
+        let begun = live::server_time(self.inventory.client).await;
         let ahead = begun.duration_since(Timestamp::now());
         let removal = Removal::new(self.name, settings, per_minute as usize, begun);
-        let mut reader = Reader::new(self.client, self.name, self.namespaces, paused, removal.revision());
+        let mut reader = PodReader::new(self.inventory, self.name, paused, removal.revision());
         let first = reader.read().await?;
-        Ok(Evicting::new(reader, removal, first, self.server.known_minor(), ahead))
+        Ok(Evicting::new(reader, removal, first, ahead))
+    }
+
+    /// The change that removes the content from `workload`.
+    ///
+    /// # Errors
+    /// Why it stays.
+    fn change(&self, workload: &Workload) -> Result<Change, (Code, String)> {
+        let unreadable = || (Code::ContentEdited, format!("annotation `{}` is unreadable", marker::key(self.name)));
+        let marker = marker::read(workload, self.name).ok_or_else(unreadable)?;
+        let mut left = None;
+        for from in self.contents.all_by_marker(&marker.hash) {
+            match refit::removal(workload, from, self.policies) {
+                Ok(change) => return Ok(change),
+                Err(why) => left = left.or(Some((why.cause.code(), why.message))),
+            }
+        }
+        Err(left.unwrap_or_else(|| {
+            let message =
+                format!("no known revision has the template {}; give the policy as it was with -f", marker.hash);
+            (Code::RevisionUnknown, message)
+        }))
+    }
+
+    /// Removes the content from the templates of `marked`, and evicts the pods that were read `first`, or `again` after a change, until
+    /// `stop`. Returns what became of each, and why pods could not be read again: then none is evicted.
+    async fn run<'p>(
+        &self,
+        marked: &[Marked],
+        first: Evicting<'p>,
+        again: impl AsyncFn() -> Result<Evicting<'p>>,
+        dry_run: DryRun,
+        stop: &Stop,
+    ) -> (Vec<RemovalLine>, Option<anyhow::Error>) {
+        let mut lines = self.all(marked, dry_run, stop).await;
+        let (mut evicting, mut unread) = (first, None);
+        if lines.iter().any(|line| line.result == RemovalResult::Removed) {
+            tokio::select! {
+                biased;
+                () = stop.clone() => {}
+                read = again() => match read {
+                    Ok(read) => evicting = read,
+                    Err(error) => unread = Some(error),
+                },
+            }
+        }
+        lines.extend(match dry_run {
+            DryRun::None if unread.is_none() => evicting.run(stop).await,
+            DryRun::None => evicting.stays(),
+            DryRun::Client | DryRun::Server => evicting.would(),
+        });
+        (lines, unread)
+    }
+
+    /// Removes the content from workloads, one after the other, until `stop`. Returns what became of each.
+    async fn all(&self, marked: &[Marked], dry_run: DryRun, stop: &Stop) -> Vec<RemovalLine> {
+        let mut lines = until(stop, marked.iter().map(|found| self.remove(found, dry_run)), 1).await;
+        let rest = marked.iter().skip(lines.len());
+        let untouched = |found: &Marked| {
+            RemovalLine::of(&found.workload, RemovalResult::Left, None, "it has not been changed".to_owned())
+        };
+        lines.extend(rest.map(untouched));
+        lines
+    }
+
+    /// Removes the content from one workload.
+    async fn remove(&self, found: &Marked, dry_run: DryRun) -> RemovalLine {
+        let mut workload = found.workload.clone();
+        for _ in 0..edit::TRIES {
+            let change = match self.change(&workload) {
+                Ok(change) => change,
+                Err((code, why)) => return RemovalLine::of(&workload, RemovalResult::Left, Some(code), why),
+            };
+            let kept: Vec<String> = change.kept.iter().map(ToString::to_string).collect();
+            match edit::send(&found.api, workload.name(), change.patch, dry_run).await {
+                Patched::Done if dry_run == DryRun::None => {
+                    return RemovalLine::of(&workload, RemovalResult::Removed, None, kept.join("; "));
+                }
+                Patched::Done => return RemovalLine::of(&workload, RemovalResult::WouldRemove, None, kept.join("; ")),
+                Patched::Failed(error) => {
+                    return RemovalLine::of(&workload, RemovalResult::Failed, None, format!("cannot patch: {error}"));
+                }
+                Patched::Changed => {}
+            }
+            match call(found.api.get_opt(workload.name())).await {
+                Ok(Some(object)) => workload = self.inventory.workload(&workload.kind, &object),
+                Ok(None) => {
+                    return RemovalLine::of(&workload, RemovalResult::Removed, None, "it has been deleted".to_owned());
+                }
+                Err(error) => {
+                    return RemovalLine::of(&workload, RemovalResult::Failed, None, format!("cannot get it: {error}"));
+                }
+            }
+            if !is_marked(&workload, self.name) {
+                return RemovalLine::of(
+                    &workload,
+                    RemovalResult::Removed,
+                    None,
+                    "it has been changed meanwhile".to_owned(),
+                );
+            }
+        }
+        RemovalLine::of(&workload, RemovalResult::Failed, None, "it changes all the time; try again".to_owned())
     }
 }
 
@@ -304,119 +403,17 @@ fn is_marked(workload: &Workload, policy: &str) -> bool {
     annotations.is_some_and(|annotations| !annotations[marker::key(policy).as_str()].is_null())
 }
 
-/// What a removal needs.
-struct Removing<'a> {
-    name: &'a str,
-    contents: &'a Contents,
-    policies: &'a Policies,
-    namespaces: &'a HashMap<String, Arc<Value>>,
-}
-
-impl Removing<'_> {
-    /// The change that removes the content from `workload`.
-    ///
-    /// # Errors
-    /// Why it stays.
-    fn change(&self, workload: &Workload) -> Result<Change, (Code, String)> {
-        let unreadable = || (Code::ContentEdited, format!("annotation `{}` is unreadable", marker::key(self.name)));
-        let marker = marker::read(workload, self.name).ok_or_else(unreadable)?;
-        let mut left = None;
-        for from in self.contents.all_by_marker(&marker.hash) {
-            match refit::removal(workload, from, self.policies) {
-                Ok(change) => return Ok(change),
-                Err(why) => left = left.or(Some((why.cause.code(), why.message))),
-            }
-        }
-        Err(left.unwrap_or_else(|| {
-            let message =
-                format!("no known revision has the template {}; give the policy as it was with -f", marker.hash);
-            (Code::RevisionUnknown, message)
-        }))
-    }
-
-    /// Removes the content from the templates of `marked`, and evicts the pods that were read `first`, or `again` after a change, until
-    /// `stop`. Returns what became of each, and why pods could not be read again: then none is evicted.
-    async fn run<'p>(
-        &self,
-        marked: &[Marked],
-        first: Evicting<'p>,
-        again: impl AsyncFn() -> Result<Evicting<'p>>,
-        dry_run: DryRun,
-        stop: &Stop,
-    ) -> (Vec<Line>, Option<anyhow::Error>) {
-        let mut lines = self.all(marked, dry_run, stop).await;
-        let (mut evicting, mut unread) = (first, None);
-        if lines.iter().any(|line| line.result == Fate::Removed) {
-            tokio::select! {
-                biased;
-                () = stop.clone() => {}
-                read = again() => match read {
-                    Ok(read) => evicting = read,
-                    Err(error) => unread = Some(error),
-                },
-            }
-        }
-        lines.extend(match dry_run {
-            DryRun::None if unread.is_none() => evicting.run(stop).await,
-            DryRun::None => evicting.stays(),
-            DryRun::Client | DryRun::Server => evicting.would(),
-        });
-        (lines, unread)
-    }
-
-    /// Removes the content from workloads, one after the other, until `stop`. Returns what became of each.
-    async fn all(&self, marked: &[Marked], dry_run: DryRun, stop: &Stop) -> Vec<Line> {
-        let mut lines = until(stop, marked.iter().map(|found| self.remove(found, dry_run)), 1).await;
-        let rest = marked.iter().skip(lines.len());
-        let untouched =
-            |found: &Marked| Line::of(&found.workload, Fate::Left, None, "it has not been changed".to_owned());
-        lines.extend(rest.map(untouched));
-        lines
-    }
-
-    /// Removes the content from one workload.
-    async fn remove(&self, found: &Marked, dry_run: DryRun) -> Line {
-        let mut workload = found.workload.clone();
-        for _ in 0..edit::TRIES {
-            let change = match self.change(&workload) {
-                Ok(change) => change,
-                Err((code, why)) => return Line::of(&workload, Fate::Left, Some(code), why),
-            };
-            let kept: Vec<String> = change.kept.iter().map(ToString::to_string).collect();
-            match edit::send(&found.api, workload.name(), change.patch, dry_run).await {
-                Patched::Done if dry_run == DryRun::None => {
-                    return Line::of(&workload, Fate::Removed, None, kept.join("; "));
-                }
-                Patched::Done => return Line::of(&workload, Fate::WouldRemove, None, kept.join("; ")),
-                Patched::Failed(error) => {
-                    return Line::of(&workload, Fate::Failed, None, format!("cannot patch: {error}"));
-                }
-                Patched::Changed => {}
-            }
-            match call(found.api.get_opt(workload.name())).await {
-                Ok(Some(object)) => {
-                    let namespace = self.namespaces.get(workload.namespace()).cloned();
-                    workload = Workload::new(&workload.kind, object.value()).within(namespace);
-                }
-                Ok(None) => return Line::of(&workload, Fate::Removed, None, "it has been deleted".to_owned()),
-                Err(error) => return Line::of(&workload, Fate::Failed, None, format!("cannot get it: {error}")),
-            }
-            if !is_marked(&workload, self.name) {
-                return Line::of(&workload, Fate::Removed, None, "it has been changed meanwhile".to_owned());
-            }
-        }
-        Line::of(&workload, Fate::Failed, None, "it changes all the time; try again".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capabilities::Capabilities;
     use crate::content::Revision;
     use anyhow::anyhow;
     use futures::FutureExt;
+    use kube::Client;
     use kube::client::Body;
-    use kube::core::{ApiResource, GroupVersionKind};
+    use serde_json::Value;
+    use std::collections::HashMap;
     use tokio::sync::Notify;
 
     #[test]
@@ -464,8 +461,7 @@ mod tests {
         let hash = Revision::new("envoy", 1, content.clone()).template.hash;
         let marker = format!(r#"{{"v":1,"hash":"{hash}","added":["/spec/template/spec/containers/envoy"]}}"#);
         let kind = Kind::find("apps", "deployments").unwrap();
-        let resource =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apps", "v1", "Deployment"), "deployments");
+        let resource = live::resource("apps", "v1", "Deployment", "deployments");
         let found = |name: &&str| {
             let containers = json!([{ "name": "app", "image": "app" }, template["containers"][0]]);
             let body = json!({
@@ -481,20 +477,21 @@ mod tests {
             Marked { workload: Workload::new(kind, body), api: live::api(client, &resource, Some("shop")) }
         };
         let marked: Vec<_> = names.iter().map(found).collect();
-        let contents = Contents::new("envoy", &Revisions::default(), [content]);
+        let contents = Contents::new("envoy", &PolicyRevisions::default(), [content]);
         let (policies, namespaces, paused) = (Policies::default(), HashMap::new(), HashSet::new());
-        let removing = Removing { name: "envoy", contents: &contents, policies: &policies, namespaces: &namespaces };
-        let server = Capabilities::default();
-        let templates = Templates { client, server: &server, name: "envoy", namespaces: &namespaces };
-        let pods = async || templates.pods(None, 60, &paused).await;
+        let (server, within) = (Capabilities::default(), Within::default());
+        let inventory = Inventory { client, server: &server, namespaces: &namespaces, within: &within };
+        let removing = Removing { name: "envoy", contents: &contents, policies: &policies, inventory: &inventory };
+        let pods = async || removing.pods(None, 60, &paused).await;
         let first = pods().await.unwrap();
         let again = async || match &again {
             Ok(()) => pods().await,
             Err(error) => bail!("{error}"),
         };
         let (lines, unread) = removing.run(&marked, first, again, DryRun::None, stop).await;
-        let told =
-            |line: &Line| format!("{} {} {}", line.name, line.result.word(), line.code.as_deref().unwrap_or("-"));
+        let told = |line: &RemovalLine| {
+            format!("{} {} {}", line.name, line.result.word(), line.code.as_deref().unwrap_or("-"))
+        };
         (lines.iter().map(told).collect(), unread.map(|error| error.to_string()))
     }
 

@@ -4,7 +4,7 @@ use crate::cli::live;
 use crate::cluster::revisions::{self, Knowledge};
 use crate::content::{Content, Revision};
 use crate::policy::PolicyRef;
-use crate::rollout::{Foreign, StoredRevision, stored};
+use crate::rollout::{Foreign, StoredRevision};
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::ListParams;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 /// The revisions of a policy, oldest first, and what only says that it is one.
 #[derive(Default)]
-pub(super) struct Revisions(pub(super) Vec<StoredRevision>, pub(super) Vec<Foreign>);
+pub(super) struct PolicyRevisions(pub(super) Vec<StoredRevision>, pub(super) Vec<Foreign>);
 
-impl Revisions {
+impl PolicyRevisions {
     /// Reads the revisions of `policy` in the operator's `namespace`. `uid` is that of the policy; none if it is deleted. Then
     /// revisions of any owner count, because they only recognize content.
     ///
@@ -29,23 +29,6 @@ impl Revisions {
         let is_owned = |stored: &StoredRevision| uid.is_none_or(|uid| stored.is_of(uid));
         let all = revisions::Revisions::of(Knowledge::Read, parsed, is_owned);
         Ok(Self(all.of_policy(&PolicyRef::of_cluster(policy)).to_vec(), all.foreign().to_vec()))
-    }
-
-    #[cfg(test)]
-    pub(super) fn of(stored: impl IntoIterator<Item = StoredRevision>) -> Self {
-        let mut all: Vec<StoredRevision> = stored.into_iter().collect();
-        all.sort_by_key(|stored| stored.revision.number);
-        Self(all, Vec::new())
-    }
-
-    /// The revision whose rollout was complete last.
-    pub(super) fn current(&self) -> Option<&StoredRevision> {
-        stored::current(&self.0)
-    }
-
-    /// The revision with the hash of a content.
-    pub(super) fn with_hash(&self, hash: &str) -> Option<&StoredRevision> {
-        stored::with_hash(&self.0, hash)
     }
 
     /// The revision `number` of `policy`.
@@ -82,7 +65,7 @@ pub(super) struct Contents(Vec<Arc<Revision>>);
 impl Contents {
     /// The `stored` revisions, then `others` of `policy`, such as the content of its spec, which the operator may not have
     /// stored yet.
-    pub(super) fn new(policy: &str, stored: &Revisions, others: impl IntoIterator<Item = Content>) -> Self {
+    pub(super) fn new(policy: &str, stored: &PolicyRevisions, others: impl IntoIterator<Item = Content>) -> Self {
         let mut all: Vec<Arc<Revision>> = stored.0.iter().map(|stored| stored.revision.clone()).collect();
         for content in others {
             let number = all.last().map_or(0, |last| last.number) + 1;
@@ -111,6 +94,7 @@ pub(super) mod tests {
     use super::*;
     use crate::api::POLICY_LABEL;
     use crate::rollout::Record;
+    use crate::rollout::stored;
     use serde_json::{Value, json};
 
     /// The content of a policy that adds a container with this `image`.
@@ -131,16 +115,25 @@ pub(super) mod tests {
         StoredRevision::parse(&object).unwrap().unwrap()
     }
 
+    /// The revisions of a policy, oldest first.
+    pub(crate) fn of(stored: impl IntoIterator<Item = StoredRevision>) -> PolicyRevisions {
+        PolicyRevisions(stored.into_iter().collect(), Vec::new())
+    }
+
     #[test]
     fn revisions_are_found_by_number_hash_and_marker() {
         let [one, two, three] = ["envoy:1", "envoy:2", "envoy:3"].map(content);
-        let revisions = Revisions::of([stored(3, &three, None), stored(1, &one, Some(9)), stored(2, &two, Some(5))]);
-        assert_eq!(revisions.current().unwrap().revision.number, 1, "the last that was complete, not the last number");
+        let revisions = of([stored(1, &one, Some(9)), stored(2, &two, Some(5)), stored(3, &three, None)]);
+        assert_eq!(
+            stored::current(&revisions.0).unwrap().revision.number,
+            1,
+            "the last that was complete, not the last number"
+        );
         assert_eq!(revisions.numbered("envoy", 2).unwrap().revision.content, two);
         assert!(revisions.numbered("envoy", 4).unwrap_err().to_string().contains("scpol rollout history envoy"));
         assert_eq!(revisions.before(&three.hash()).unwrap().revision.number, 2);
         assert_eq!(revisions.before("not stored yet").unwrap().revision.number, 3);
-        assert!(Revisions::of([stored(1, &one, None)]).before(&one.hash()).is_err());
+        assert!(of([stored(1, &one, None)]).before(&one.hash()).is_err());
         let contents = Contents::new("envoy", &revisions, [one.clone(), content("envoy:4")]);
         let marker = |image: &str| Revision::new("envoy", 0, content(image)).template.hash;
         let number = |image: &str| contents.all_by_marker(&marker(image)).next().map(|revision| revision.number);

@@ -1,30 +1,29 @@
 //! `scpol rollout status`: how far the rollout of a policy is, as its status says.
 
-use super::revisions::Revisions;
-use super::{Revised, api, live, spec, switch_on, uid};
+use super::revisions::PolicyRevisions;
+use super::{Revised, spec, switch_on, time};
 use crate::api::v1alpha1::{Mode, SidecarPolicySpec};
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::cli::End;
-use crate::cli::output::{Printing, Screen, Text, remark};
-use crate::cli::status::{condition, full_name, status, write_progress};
-use crate::cluster::client::{chain, why};
+use crate::cli::output::{Printing, Screen, Text, remark, write_progress};
+use crate::cli::policies::{condition, full_name, status, watched};
+use crate::cluster::client::chain;
 use crate::cluster::object::Object;
-use crate::cluster::watch::watched;
 use crate::content::Content;
-use crate::timing::Timing;
+use crate::rollout::stored::with_hash;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use futures::{StreamExt, pin_mut};
 use jiff::Timestamp;
 use kube::Client;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
 #[derive(Args, Debug)]
-pub(super) struct StatusOptions {
+pub(super) struct RolloutStatusOptions {
     #[command(flatten)]
     of: Revised,
     /// Print each change until the rollout is complete, or halted: exit code 1
@@ -37,7 +36,7 @@ pub(super) struct StatusOptions {
 /// A revision as the status names it.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct NumberedHash {
     hash: String,
     /// None if the revisions cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +46,7 @@ struct Told {
 /// How far a rollout is.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-struct State {
+struct RolloutState {
     policy: String,
     /// False if the policy has no rollouts. Then all that follows is empty.
     rolls: bool,
@@ -55,9 +54,9 @@ struct State {
     #[serde(skip)]
     why_not: Option<WhyNot>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    current: Option<Told>,
+    current: Option<NumberedHash>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    update: Option<Told>,
+    update: Option<NumberedHash>,
     matched: i64,
     updated: i64,
     ready: i64,
@@ -104,7 +103,7 @@ impl WhyNot {
 
 /// What a status means for who waits for the end of the rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum Outlook {
     /// It is complete, or there is none.
     Complete,
     Halted,
@@ -113,16 +112,16 @@ enum Stand {
     Unknown,
 }
 
-impl State {
+impl RolloutState {
     /// The state of `policy`.
     ///
     /// # Errors
     /// If its spec is not valid.
-    fn of(policy: &Object, revisions: &Revisions) -> Result<Self> {
+    fn of(policy: &Object, revisions: &PolicyRevisions) -> Result<Self> {
         let (spec, status) = (spec(policy)?, status(policy));
         let numbered = |hash: Option<String>| {
             let hash = hash?;
-            Some(Told { revision: revisions.with_hash(&hash).map(|stored| stored.revision.number), hash })
+            Some(NumberedHash { revision: with_hash(&revisions.0, &hash).map(|stored| stored.revision.number), hash })
         };
         let why_not = WhyNot::of(&spec);
         let rolls = why_not.is_none();
@@ -130,19 +129,18 @@ impl State {
         let (mut reason, mut message) =
             progress.map(|found| (found.reason.clone(), found.message.clone())).unwrap_or_default();
         let hash = Content::of(&spec).map(|content| content.hash());
-        let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
         let value = policy.value();
-        let asked = |key: &str| time(value["metadata"]["annotations"][key].as_str());
-        let recorded = hash.as_deref().and_then(|hash| revisions.with_hash(hash));
+        let recorded = hash.as_deref().and_then(|hash| with_hash(&revisions.0, hash));
         // Revisions tell of a halt, and of its end, before the status does.
         let is_resumed = recorded.map(|stored| &stored.record.progress).is_some_and(|recorded| {
             let is_over = recorded.times.begun.is_some() && recorded.halted.is_none();
-            is_over || asked(RESUMED_AT_KEY) > recorded.followed.resumed
+            is_over || time(&value, RESUMED_AT_KEY) > recorded.followed.resumed
         });
         let is_other = status.update_revision.is_some() && status.update_revision != hash;
+        let followed: Option<Timestamp> = status.restarted_at.as_deref().and_then(|time| time.parse().ok());
         if progress.is_some() && (is_other || status.observed_generation != Some(policy.generation())) {
             (reason, message) = ("NewRevision".to_owned(), "the operator has not seen the latest edit yet".to_owned());
-        } else if progress.is_some() && asked(RESTARTED_AT_KEY) > time(status.restarted_at.as_deref()) {
+        } else if progress.is_some() && time(&value, RESTARTED_AT_KEY) > followed {
             (reason, message) = ("RollingOut".to_owned(), "the operator has not seen the restart yet".to_owned());
         }
         let is_resumed = reason == "Halted" && status.halted && is_resumed;
@@ -165,13 +163,13 @@ impl State {
         })
     }
 
-    fn stand(&self) -> Stand {
+    fn stand(&self) -> Outlook {
         match self.reason.as_str() {
-            _ if !self.rolls => Stand::Complete,
-            "Complete" => Stand::Complete,
-            "Halted" => Stand::Halted,
-            "" => Stand::Unknown,
-            _ => Stand::GoesOn,
+            _ if !self.rolls => Outlook::Complete,
+            "Complete" => Outlook::Complete,
+            "Halted" => Outlook::Halted,
+            "" => Outlook::Unknown,
+            _ => Outlook::GoesOn,
         }
     }
 
@@ -200,7 +198,7 @@ impl State {
             return Ok(writeln!(out, "{}: nothing is rolled out: {}", self.policy, why_not.told(&self.policy))?);
         }
         printing.line(format_args!("{}: {}\n{}\n", self.policy, self.reason, self.message), out)?;
-        let row = |role: &str, told: &Told| {
+        let row = |role: &str, told: &NumberedHash| {
             let number = told.revision.map_or("-".to_owned(), |number| number.to_string());
             [role.to_owned(), number, told.hash.clone()]
         };
@@ -212,23 +210,17 @@ impl State {
     }
 }
 
-pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<End> {
-    let Revised { named, operator } = &options.of;
-    let (client, _) = live::connect(&named.cluster).await?;
-    let policy = super::find(&client, &named.policy).await?;
-    let revisions =
-        match Revisions::read(&client, &operator.operator_namespace, &named.policy, Some(uid(&policy))).await {
-            Ok(revisions) => revisions,
-            Err(error) => {
-                remark(format_args!("warning: {}; so revisions have no numbers here", chain(&*error)));
-                Revisions::default()
-            }
-        };
-    let state = State::of(&policy, &revisions)?;
+pub(super) async fn run(options: RolloutStatusOptions, out: &mut impl Write) -> Result<End> {
+    let (client, policy) = options.of.named.read().await?;
+    let revisions = options.of.revisions(&client, &policy).await.unwrap_or_else(|error| {
+        remark(format_args!("warning: {}; so revisions have no numbers here", chain(&*error)));
+        PolicyRevisions::default()
+    });
+    let state = RolloutState::of(&policy, &revisions)?;
     if options.watch && state.rolls {
         return watch(&client, &options, revisions, out).await;
     }
-    if state.stand() == Stand::Unknown {
+    if state.stand() == Outlook::Unknown {
         bail!(
             "nobody has said how far the rollout of {} is: is an operator running, with `--rollouts` above 0?",
             full_name(&state.policy)
@@ -236,7 +228,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     }
     let printing = &options.printing;
     printing.output.report("RolloutStatus", || json!(state), out, |out| state.write(printing, out))?;
-    Ok(End::fine_if(state.stand() == Stand::Complete))
+    Ok(End::fine_if(state.stand() == Outlook::Complete))
 }
 
 /// The rest before revisions are read again.
@@ -245,50 +237,37 @@ const REST: Duration = Duration::from_secs(2);
 /// Prints each change until the rollout has ended.
 async fn watch(
     client: &Client,
-    options: &StatusOptions,
-    mut revisions: Revisions,
+    options: &RolloutStatusOptions,
+    mut revisions: PolicyRevisions,
     out: &mut impl Write,
 ) -> Result<End> {
-    let name = &options.of.named.policy;
-    let settings = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let events = watched(&api(client), &settings, &Timing::documented().watch);
+    let name = options.of.named.policy.as_str();
+    let events = watched(client, Some(name), "the policy");
     pin_mut!(events);
     let width = Screen::stdout().width;
-    let (mut shown, mut trouble, mut is_there) = (None, String::new(), false);
+    let (mut shown, mut is_there) = (None, false);
     // The policy, while its status may be that of before a resume.
     let mut resumed = None;
     loop {
         let event = tokio::select! {
             event = events.next() => event.context("the watch of the policy has ended")?,
             // A halt that follows at once changes no status.
-            Some(policy) = later(&mut resumed) => Ok(Event::Apply(policy)),
+            Some(policy) = later(&mut resumed) => Event::Apply(policy),
         };
         let policy = match event {
-            Ok(Event::Apply(policy) | Event::InitApply(policy)) => policy,
-            Ok(Event::InitDone) if is_there => continue,
-            Ok(Event::Delete(_) | Event::InitDone) => bail!("the SidecarPolicy `{name}` has been deleted"),
-            Ok(Event::Init) => {
+            Event::Apply(policy) | Event::InitApply(policy) => policy,
+            Event::InitDone if is_there => continue,
+            Event::Delete(_) | Event::InitDone => bail!("the SidecarPolicy `{name}` has been deleted"),
+            Event::Init => {
                 (is_there, resumed) = (false, None);
-                continue;
-            }
-            Err(error) => {
-                let reason = why(&error);
-                if reason != trouble {
-                    remark(format_args!("warning: cannot watch the policy: {reason}; trying again"));
-                    trouble = reason;
-                }
                 continue;
             }
         };
         is_there = true;
-        trouble.clear();
-        let mut state = State::of(&policy, &revisions)?;
+        let mut state = RolloutState::of(&policy, &revisions)?;
         if state.is_resumed {
-            let namespace = &options.of.operator.operator_namespace;
-            if let Ok(read) = Revisions::read(client, namespace, name, Some(uid(&policy))).await {
-                revisions = read;
-                state = State::of(&policy, &revisions)?;
-            }
+            revisions = options.of.revisions(client, &policy).await.unwrap_or(revisions);
+            state = RolloutState::of(&policy, &revisions)?;
         }
         resumed = state.is_resumed.then_some(policy);
         if shown.as_ref() != Some(&state) {
@@ -296,9 +275,9 @@ async fn watch(
             out.flush()?;
         }
         let end = match state.stand() {
-            Stand::Complete => Some(End::Fine),
-            Stand::Halted => Some(End::Finding),
-            Stand::GoesOn | Stand::Unknown => None,
+            Outlook::Complete => Some(End::Fine),
+            Outlook::Halted => Some(End::Finding),
+            Outlook::GoesOn | Outlook::Unknown => None,
         };
         if let Some(end) = end {
             if width.is_some() {
@@ -318,7 +297,7 @@ async fn later(policy: &mut Option<Object>) -> Option<Object> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::revisions::tests::{content, stored};
+    use super::super::revisions::tests::{content, of, stored};
     use super::*;
     use crate::rollout::record::Halted;
     use serde_json::Value;
@@ -345,30 +324,30 @@ mod tests {
 
     #[test]
     fn the_end_of_a_rollout_is_told_from_the_status_of_this_spec_alone() {
-        let revisions = Revisions::of([stored(1, &content("envoy:1"), Some(1)), stored(2, &content("envoy:2"), None)]);
+        let revisions = of([stored(1, &content("envoy:1"), Some(1)), stored(2, &content("envoy:2"), None)]);
         let rolling = || json!({ "type": "RollingUpdate" });
         for (strategy, status, expected, line) in [
-            (json!({}), json!({}), Stand::Complete, None),
-            (rolling(), json!({}), Stand::Unknown, Some("envoy: waiting for the operator")),
-            (rolling(), told("RollingOut", "envoy:2", 2), Stand::GoesOn, Some("envoy: 12 of 60 workloads, 58 ready")),
-            (rolling(), told("Complete", "envoy:2", 2), Stand::Complete, None),
-            (rolling(), told("Complete", "envoy:1", 2), Stand::GoesOn, None),
-            (rolling(), told("Halted", "envoy:1", 1), Stand::GoesOn, None),
-            (rolling(), told("Complete", "envoy:2", 1), Stand::GoesOn, None),
+            (json!({}), json!({}), Outlook::Complete, None),
+            (rolling(), json!({}), Outlook::Unknown, Some("envoy: waiting for the operator")),
+            (rolling(), told("RollingOut", "envoy:2", 2), Outlook::GoesOn, Some("envoy: 12 of 60 workloads, 58 ready")),
+            (rolling(), told("Complete", "envoy:2", 2), Outlook::Complete, None),
+            (rolling(), told("Complete", "envoy:1", 2), Outlook::GoesOn, None),
+            (rolling(), told("Halted", "envoy:1", 1), Outlook::GoesOn, None),
+            (rolling(), told("Complete", "envoy:2", 1), Outlook::GoesOn, None),
             (
                 rolling(),
                 told("Halted", "envoy:2", 2),
-                Stand::Halted,
+                Outlook::Halted,
                 Some("envoy: 12 of 60 workloads, 58 ready: Halted: why"),
             ),
         ] {
-            let state = State::of(&policy(strategy, status.clone()), &revisions).unwrap();
+            let state = RolloutState::of(&policy(strategy, status.clone()), &revisions).unwrap();
             assert_eq!(state.stand(), expected, "{status}");
             if let Some(line) = line {
                 assert_eq!(state.line(), line);
             }
         }
-        let state = State::of(&policy(rolling(), told("RollingOut", "envoy:2", 2)), &revisions).unwrap();
+        let state = RolloutState::of(&policy(rolling(), told("RollingOut", "envoy:2", 2)), &revisions).unwrap();
         let numbers = [state.current, state.update].map(|told| told.and_then(|told| told.revision));
         assert_eq!(numbers, [Some(1), Some(2)]);
     }
@@ -382,7 +361,8 @@ mod tests {
         ] {
             let mut stored = policy(json!({ "type": "RollingUpdate" }), json!({})).value();
             stored["spec"][field] = value;
-            let state = State::of(&serde_json::from_value(stored).unwrap(), &Revisions::default()).unwrap();
+            let state =
+                RolloutState::of(&serde_json::from_value(stored).unwrap(), &PolicyRevisions::default()).unwrap();
             let said = state.why_not.unwrap().told("envoy");
             assert!(said.contains(named) && said.contains("kubectl patch") == is_told_how, "{said}");
         }
@@ -397,11 +377,11 @@ mod tests {
             let mut stored = policy(rolling(), status).value();
             stored["metadata"]["annotations"] = json!({ RESTARTED_AT_KEY: asked });
             let stored = serde_json::from_value(stored).unwrap();
-            State::of(&stored, &Revisions::default()).unwrap().stand()
+            RolloutState::of(&stored, &PolicyRevisions::default()).unwrap().stand()
         };
         let (first, second) = (Some("2026-01-01T00:00:00Z"), Some("2026-01-01T00:00:01Z"));
-        assert_eq!([stand(first, None), stand(second, first)], [Stand::GoesOn; 2]);
-        assert_eq!([stand(None, None), stand(None, first), stand(first, first)], [Stand::Complete; 3]);
+        assert_eq!([stand(first, None), stand(second, first)], [Outlook::GoesOn; 2]);
+        assert_eq!([stand(None, None), stand(None, first), stand(first, first)], [Outlook::Complete; 3]);
     }
 
     #[test]
@@ -417,41 +397,41 @@ mod tests {
             let progress = &mut stored.record.progress;
             (progress.times.begun, progress.followed.resumed) = (Some(Timestamp::UNIX_EPOCH), time(followed));
             progress.halted = is_halted.then_some(halted);
-            State::of(&serde_json::from_value(policy).unwrap(), &Revisions::of([stored])).unwrap()
+            RolloutState::of(&serde_json::from_value(policy).unwrap(), &of([stored])).unwrap()
         };
         for (asked, followed, is_halted, expected) in [
-            (None, None, true, Stand::Halted),
-            (first, None, true, Stand::GoesOn),
-            (second, first, true, Stand::GoesOn),
+            (None, None, true, Outlook::Halted),
+            (first, None, true, Outlook::GoesOn),
+            (second, first, true, Outlook::GoesOn),
             // It has been followed, and the status does not show it yet.
-            (first, first, false, Stand::GoesOn),
+            (first, first, false, Outlook::GoesOn),
             // It has failed again.
-            (first, first, true, Stand::Halted),
+            (first, first, true, Outlook::Halted),
             // An edit has put an earlier time back.
-            (first, second, true, Stand::Halted),
-            (None, second, true, Stand::Halted),
+            (first, second, true, Outlook::Halted),
+            (None, second, true, Outlook::Halted),
         ] {
             let state = state(asked, followed, is_halted);
             assert_eq!(state.stand(), expected, "{asked:?} {followed:?} {is_halted}");
-            assert_eq!((state.halted, state.is_resumed), (expected == Stand::Halted, expected == Stand::GoesOn));
+            assert_eq!((state.halted, state.is_resumed), (expected == Outlook::Halted, expected == Outlook::GoesOn));
         }
         let state = |status: Value| {
             let stored = policy(json!({ "type": "RollingUpdate" }), status).value();
-            State::of(&serde_json::from_value(stored).unwrap(), &Revisions::default()).unwrap().stand()
+            RolloutState::of(&serde_json::from_value(stored).unwrap(), &PolicyRevisions::default()).unwrap().stand()
         };
-        assert_eq!(state(told("Halted", "envoy:2", 2)), Stand::Halted, "the revisions cannot be read");
+        assert_eq!(state(told("Halted", "envoy:2", 2)), Outlook::Halted, "the revisions cannot be read");
         // The operator lacks a right: a resume ends nothing.
         let mut refused = told("Halted", "envoy:2", 2);
         refused["halted"] = json!(false);
-        assert_eq!(state(refused), Stand::Halted);
+        assert_eq!(state(refused), Outlook::Halted);
     }
 
     #[test]
     fn the_bar_is_as_full_as_the_rollout() {
         let state = |updated: i64, matched: i64| {
-            let mut state = State::of(
+            let mut state = RolloutState::of(
                 &policy(json!({ "type": "RollingUpdate" }), told("RollingOut", "envoy:2", 2)),
-                &Revisions::default(),
+                &PolicyRevisions::default(),
             );
             let state = state.as_mut().unwrap();
             (state.updated, state.matched) = (updated, matched);

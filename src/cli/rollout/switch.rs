@@ -1,16 +1,14 @@
 //! `scpol rollout pause`, `resume` and `restart`.
 
 use super::edit::{self, DryRun, annotate};
-use super::revisions::Revisions;
-use super::{Named, Revised, check_rolls, live, spec, tell, uid};
+use super::{Named, Revised, check_rolls, live, spec, tell, time};
 use crate::api::v1alpha1::Mode;
 use crate::api::{RESTARTED_AT_KEY, RESUMED_AT_KEY};
 use crate::cli::End;
 use crate::cli::output::remark;
-use crate::cli::status::status;
+use crate::cli::policies::status;
 use crate::cluster::object::Object;
 use anyhow::{Result, bail};
-use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -19,21 +17,9 @@ use std::io::Write;
 /// How far ahead of the server's clock the time of an earlier resume counts. A later one than that is no resume of a moment ago.
 const NEAR: SignedDuration = SignedDuration::from_mins(1);
 
-#[derive(Args, Debug)]
-pub(super) struct SwitchOptions {
-    #[command(flatten)]
-    named: Named,
-}
-
-#[derive(Args, Debug)]
-pub(super) struct ResumeOptions {
-    #[command(flatten)]
-    of: Revised,
-}
-
-pub(super) async fn pause(options: SwitchOptions, out: &mut impl Write) -> Result<End> {
-    let name = options.named.policy.as_str();
-    let (client, _) = live::connect(&options.named.cluster).await?;
+pub(super) async fn pause(options: Named, out: &mut impl Write) -> Result<End> {
+    let name = options.policy.as_str();
+    let client = live::connect(&options.cluster).await?;
     let is_changed = edit::policy(&client, name, DryRun::None, |stored| {
         check_rolls(stored)?;
         Ok(pausing(&stored.value()))
@@ -42,14 +28,11 @@ pub(super) async fn pause(options: SwitchOptions, out: &mut impl Write) -> Resul
     tell(name, done, out)
 }
 
-pub(super) async fn resume(options: ResumeOptions, out: &mut impl Write) -> Result<End> {
-    let Revised { named, operator } = &options.of;
-    let name = named.policy.as_str();
-    let (client, _) = live::connect(&named.cluster).await?;
-    let policy = super::find(&client, name).await?;
+pub(super) async fn resume(options: Revised, out: &mut impl Write) -> Result<End> {
+    let name = options.named.policy.as_str();
+    let (client, policy) = options.named.read().await?;
     // Without the right to read revisions, the clocks of the API server and of the leader have to agree.
-    let own = Some(uid(&policy));
-    let revisions = Revisions::read(&client, &operator.operator_namespace, name, own).await.unwrap_or_default();
+    let revisions = options.revisions(&client, &policy).await.unwrap_or_default();
     let latest = revisions.0.last().map(|latest| &latest.record);
     let since = latest.and_then(|latest| Some(latest.reached.as_ref()?.since));
     let followed = latest.and_then(|latest| latest.progress.followed.resumed);
@@ -65,9 +48,9 @@ pub(super) async fn resume(options: ResumeOptions, out: &mut impl Write) -> Resu
     tell(name, "resumed", out)
 }
 
-pub(super) async fn restart(options: SwitchOptions, out: &mut impl Write) -> Result<End> {
-    let name = options.named.policy.as_str();
-    let (client, _) = live::connect(&options.named.cluster).await?;
+pub(super) async fn restart(options: Named, out: &mut impl Write) -> Result<End> {
+    let name = options.policy.as_str();
+    let client = live::connect(&options.cluster).await?;
     let now = live::server_time(&client).await;
     let waits = Cell::new(None);
     edit::policy(&client, name, DryRun::None, |stored| {
@@ -110,8 +93,11 @@ fn pausing(policy: &Value) -> Vec<Value> {
 /// The operations that end a pause of `policy`, in its spec and among its steps. The time of the resume is `at`, or a moment after the
 /// last one: a rollout follows no other one with the same time. `followed` is the last one that a rollout has followed.
 fn resuming(policy: &Value, followed: Option<Timestamp>, at: Timestamp) -> Vec<Value> {
-    let stored = policy["metadata"]["annotations"][RESUMED_AT_KEY].as_str().and_then(|time| time.parse().ok());
-    let last = [stored, followed].into_iter().flatten().filter(|last| last.duration_since(at) <= NEAR).max();
+    let last = [time(policy, RESUMED_AT_KEY), followed]
+        .into_iter()
+        .flatten()
+        .filter(|last| last.duration_since(at) <= NEAR)
+        .max();
     let next = last.and_then(|last: Timestamp| last.checked_add(SignedDuration::from_millis(1)).ok());
     let at = next.map_or(at, |next| next.max(at));
     let is_paused = policy["spec"]["updateStrategy"]["paused"] == true;

@@ -2,8 +2,7 @@
 //! other edit.
 
 use super::edit::{self, DryRun};
-use super::revisions::Revisions;
-use super::{Revised, live, spec, switch_on, tell, uid};
+use super::{Revised, spec, switch_on, tell};
 use crate::cli::End;
 use crate::cli::output::remark;
 use crate::content::Content;
@@ -26,11 +25,10 @@ pub(super) struct UndoOptions {
 
 pub(super) async fn run(options: UndoOptions, out: &mut impl Write) -> Result<End> {
     let name = options.of.named.policy.as_str();
-    let (client, _) = live::connect(&options.of.named.cluster).await?;
-    let policy = super::find(&client, name).await?;
+    let (client, policy) = options.of.named.read().await?;
     let strategy = spec(&policy)?;
     let latest = Content::of(&strategy).context("the policy has no template, so there is nothing to go back to")?;
-    let revisions = Revisions::read(&client, &options.of.operator.operator_namespace, name, Some(uid(&policy))).await?;
+    let revisions = options.of.revisions(&client, &policy).await?;
     let to = match options.to_revision {
         0 => revisions.before(&latest.hash())?,
         number => revisions.numbered(name, number)?,

@@ -58,19 +58,19 @@ impl Process {
         let (recorder, recording) = Recorder::new(client.clone(), identity, metrics.clone());
         let (revisions, wants_revisions) = watch::channel(false);
         let snapshots = follow_policies(&client, &site, &metrics, options, timing, wants_revisions);
-        let operator = Arc::new(Operator::new(servers, site, metrics, snapshots, options.resync, timing));
+        let operator = Arc::new(Operator::new(servers, site, metrics, snapshots, options.times.resync, timing));
         operator.set_capabilities(capabilities);
         let followed = operator.clone();
         tokio::spawn(async move { followed.follow_namespaces().await });
         let engines = engine::process::Settings {
-            workers: options.workers.into(),
-            priority_lane: options.priority_lane,
-            listen: options.webhook_listen,
-            url: options.webhook_url.clone(),
-            certificates: options.webhook_cert_dir.clone(),
-            client_ca: options.webhook_client_ca.clone(),
+            workers: options.replica.workers.into(),
+            priority_lane: options.duties.priority_lane,
+            listen: options.ports.webhook_listen,
+            url: options.ports.webhook_url.clone(),
+            certificates: options.ports.webhook_cert_dir.clone(),
+            client_ca: options.ports.webhook_client_ca.clone(),
             author_check: options.author_check,
-            repair_hold: options.repair_hold,
+            repair_hold: options.times.repair_hold,
         };
         let serving = engine::serve(&operator, &engines, &health.is_webhook_ready)?;
         Ok(Self {
@@ -78,11 +78,11 @@ impl Process {
             health,
             recorder,
             lease,
-            tell_injected: options.events_injected,
-            wanted: Wanted { reports: options.reports.form(), rollouts: options.rollouts, revisions },
+            tell_injected: options.duties.events_injected,
+            wanted: Wanted { reports: options.duties.reports.form(), rollouts: options.duties.rollouts, revisions },
             engines,
             serving,
-            grace: options.shutdown_grace,
+            grace: options.times.shutdown_grace,
             recording: tokio::spawn(recording),
         })
     }
@@ -225,21 +225,25 @@ struct Base {
 impl Base {
     /// Serves metrics and probes, and waits for the API server.
     async fn reach(options: &RunOptions) -> Result<Self> {
-        let namespace = own_namespace(options.operator_namespace.as_deref());
-        let mut site = Site::new(&namespace, options.protected_namespaces.clone(), options.initializer_names.clone());
+        let namespace = own_namespace(options.replica.operator_namespace.as_deref());
+        let mut site = Site::new(
+            &namespace,
+            options.replica.protected_namespaces.clone(),
+            options.replica.initializer_names.clone(),
+        );
         site.trust = options.trust.trust();
         let site = Arc::new(site);
-        let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
+        let identity = options.replica.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
         let metrics = Arc::new(Metrics::new(options.metrics_namespaces as usize));
         let config = options.kubeconfig.access().config()?;
         let timing = options.waiting.timing();
         let servers = Servers::connect(config, metrics.clone())?;
         let health = Arc::new(Health::new(&timing.process));
-        let listener =
-            TcpListener::bind(options.listen).with_context(|| format!("--listen {} cannot be used", options.listen))?;
+        let listener = TcpListener::bind(options.ports.listen)
+            .with_context(|| format!("--listen {} cannot be used", options.ports.listen))?;
         info!(address = %listener.local_addr()?, "Serving");
         let scrapers = || Scrapers::new(servers.client.clone(), &timing.process);
-        let scrapers = options.metrics_authorization.then(scrapers);
+        let scrapers = options.ports.metrics_authorization.then(scrapers);
         serving::start(listener, metrics.clone(), health.clone(), scrapers, &timing.connections)?;
         let capabilities = health.alive(reach::server(&servers, &timing.process)).await?;
         let version = capabilities
@@ -247,7 +251,7 @@ impl Base {
             .clone()
             .context("this server has no Leases (coordination.k8s.io), which it needs from Kubernetes 1.12")?;
         info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
-        let duration = options.lease_duration;
+        let duration = options.times.lease_duration;
         let lease = Lease::new(servers.client.clone(), &version, &namespace, &identity, duration, &timing.process);
         Ok(Self { servers, site, metrics, health, capabilities, identity, lease })
     }
@@ -266,8 +270,8 @@ fn follow_policies(
     let (client, site, metrics) = (client.clone(), site.clone(), metrics.clone());
     let limits = PolicyLimits {
         max_policies: usize::from(options.max_policies),
-        resync: options.resync,
-        are_rollouts_on: options.rollouts > 0,
+        resync: options.times.resync,
+        are_rollouts_on: options.duties.rollouts > 0,
         wants_revisions,
     };
     tokio::spawn(async move {

@@ -5,25 +5,22 @@ mod report;
 mod watch;
 mod workloads;
 
-use super::files::SiteOptions;
 use super::installed::Installed;
 use super::live::{self, Within};
-use super::output::{Items, Output, Printing, age};
+use super::output::{NAME, Output, Printing, WIDE, age};
+use super::policies::{self, condition, full_name, is_programmed, short_name, status, unknown};
+use super::site::SiteOptions;
 use super::{Cluster, End};
-use crate::api::v1alpha1::SidecarPolicyStatus;
-use crate::cluster::discovery;
 use crate::cluster::object::Object;
-use crate::policy::{Policy, PolicyRef, Site};
-use anyhow::{Context, Result};
+use crate::policy::PolicyRef;
+use anyhow::Result;
 use clap::Args;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use report::Report;
+use report::PolicyReport;
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
-pub(super) use watch::write_progress;
-use workloads::Counted;
+use workloads::{Counting, WorkloadCounts};
 
 #[derive(Args, Debug)]
 pub(super) struct StatusOptions {
@@ -40,7 +37,7 @@ pub(super) struct StatusOptions {
     #[arg(short, long, conflicts_with_all = ["namespace", "selector"])]
     watch: bool,
     #[command(flatten)]
-    printing: Printing<Items>,
+    printing: Printing<{ WIDE | NAME }>,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
@@ -66,10 +63,9 @@ struct Summary {
 }
 
 pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<End> {
-    let (client, _) = live::connect(&options.cluster).await?;
-    let mut site = options.site.site()?;
-    let stored =
-        live::stored(&client).await?.context("the server has no SidecarPolicies: install the operator first")?;
+    let client = live::connect(&options.cluster).await?;
+    let site = options.site.site()?;
+    let stored = policies::stored(&client).await?;
     let find = |name: &String| stored.iter().find(|policy| policy.name() == name).ok_or_else(|| unknown(name, &stored));
     let object = options.policy.as_ref().map(find).transpose()?;
     if options.watch {
@@ -78,18 +74,16 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     if object.is_none() && !options.within.is_part() {
         return overview(&stored.iter().map(summary).collect::<Vec<_>>(), &options.printing, out);
     }
-    let known = live::known(&stored, &site);
-    let groups = || known.policies.kinds().map(|kind| kind.group.as_str());
-    let server = discovery::discover(&client, |group| groups().any(|own| own == group)).await.context(live::ASKING)?;
-    if !options.site.names_version() {
-        site = site.on(&server);
-    }
+    let known = policies::known(&stored, &site);
+    let server = live::offers(&client, known.policies.kinds()).await?;
+    let site = options.site.on(site, &server);
+    let (policies, within) = (&known.policies, &options.within);
+    let counting = Counting { client: &client, server: &server, policies, site: &site, within };
     let count = async |object: &Object| match known.policies.get(&PolicyRef::of_cluster(object.name())) {
         None => None,
         Some(policy) => {
             let is_in_force = is_programmed(&status(object)) && policy.is_enforced();
-            let within = &options.within;
-            Some(workloads::count(&client, &server, policy, is_in_force, &known.policies, &site, within).await)
+            Some(counting.count(policy, is_in_force).await)
         }
     };
     let Some(object) = object else {
@@ -102,7 +96,8 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     };
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
     let registrations = installed.registrations().await;
-    let mut report = Report::new(object.name(), &status(object), registrations, parsed(object, &site).as_ref());
+    let parsed = policies::parse(&object.value(), &site).ok();
+    let mut report = PolicyReport::new(object.name(), &status(object), registrations, parsed.as_ref());
     if let Some(counted) = count(object).await {
         report.take(counted, options.limit);
     }
@@ -119,60 +114,10 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     report.end()
 }
 
-/// The name of a policy, as `kubectl get -o name` prints it.
-pub(super) fn full_name(policy: &str) -> String {
-    format!("sidecarpolicy.scpol.dev/{policy}")
-}
-
-/// The name of a policy that is given as itself or, as in `kubectl`, after its type.
-///
-/// # Errors
-/// If the type is another one.
-pub(super) fn short_name(given: &str) -> Result<String, String> {
-    let Some((kind, name)) = given.split_once('/') else { return Ok(given.to_owned()) };
-    let is_policy = ["sidecarpolicies", "sidecarpolicy", "scpol"].iter().any(|word| {
-        let rest = kind.strip_prefix(word);
-        rest.is_some_and(|rest| rest.is_empty() || rest == ".scpol.dev")
-    });
-    if is_policy && !name.is_empty() {
-        return Ok(name.to_owned());
-    }
-    Err(format!("is no SidecarPolicy; write its name, or `{}`", full_name("NAME")))
-}
-
-fn parsed(object: &Object, site: &Site) -> Option<Policy> {
-    live::parse(&object.value(), site).ok()
-}
-
-/// The stored status; empty if it is unreadable.
-pub(super) fn status(policy: &Object) -> SidecarPolicyStatus {
-    serde_json::from_value(policy.value()["status"].clone()).unwrap_or_default()
-}
-
-/// The condition of type `type_`.
-pub(super) fn condition<'a>(status: &'a SidecarPolicyStatus, type_: &str) -> Option<&'a Condition> {
-    status.conditions.iter().find(|condition| condition.type_ == type_)
-}
-
-/// Whether the operator's last status says that the policy is in effect.
-pub(super) fn is_programmed(status: &SidecarPolicyStatus) -> bool {
-    condition(status, "Programmed").is_some_and(|programmed| programmed.status == "True")
-}
-
-/// The error if there is no policy `name` among those `stored`.
-pub(super) fn unknown(name: &str, stored: &[Object]) -> anyhow::Error {
-    let near = stored.iter().map(|policy| (strsim::damerau_levenshtein(policy.name(), name), policy.name()));
-    let hint = match near.filter(|(edits, _)| *edits <= live::MAX_EDITS).min() {
-        Some((_, meant)) => format!("did you mean `{meant}`?"),
-        None => "`scpol status` lists those that there are".to_owned(),
-    };
-    anyhow::anyhow!("there is no SidecarPolicy `{name}`; {hint}")
-}
-
 /// The kind of the document for machines with several policies.
 const OVERVIEW: &str = "StatusReport";
 
-fn overview(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write) -> Result<End> {
+fn overview(summaries: &[Summary], printing: &Printing<{ WIDE | NAME }>, out: &mut impl Write) -> Result<End> {
     printing.output.report(OVERVIEW, || json!({ "items": summaries }), out, |out| write(summaries, printing, out))?;
     Ok(End::fine_if(summaries.iter().all(|summary| summary.ready == "True")))
 }
@@ -202,8 +147,8 @@ fn summary(policy: &Object) -> Summary {
 
 impl Summary {
     /// The same with the numbers of `counted` instead of the operator's.
-    fn counted(self, counted: &Counted) -> Self {
-        let sum = |field: fn(&workloads::Sums) -> usize| {
+    fn counted(self, counted: &WorkloadCounts) -> Self {
+        let sum = |field: fn(&workloads::KindSums) -> usize| {
             counted.sums.iter().map(|sums| i64::try_from(field(sums)).unwrap_or(i64::MAX)).sum()
         };
         Self {
@@ -237,7 +182,7 @@ impl Summary {
     }
 }
 
-const WIDE: [&str; 12] = [
+const HEADER: [&str; 12] = [
     "NAME", "READY", "REASON", "ENGINE", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "PENDING", "AGE", "FAILED",
     "MESSAGE",
 ];
@@ -248,33 +193,18 @@ fn narrow<const N: usize, T>(cells: [T; 12]) -> [T; N] {
     std::array::from_fn(|_| cells.next().expect("a table has fewer columns than `-o wide`"))
 }
 
-fn write(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
+fn write(summaries: &[Summary], printing: &Printing<{ WIDE | NAME }>, out: &mut impl Write) -> Result<()> {
     const NOTHING: &str = "There is no policy.";
     let rows = summaries.iter().map(Summary::cells);
     match printing.output {
         Output::Name => summaries.iter().try_for_each(|summary| Ok(writeln!(out, "{}", full_name(&summary.name))?)),
-        Output::Wide => printing.list(NOTHING, WIDE, rows, out),
+        Output::Wide => printing.list(NOTHING, HEADER, rows, out),
         _ => {
-            printing.list(NOTHING, narrow::<10, _>(WIDE), rows.map(narrow), out)?;
+            printing.list(NOTHING, narrow::<10, _>(HEADER), rows.map(narrow), out)?;
             for summary in summaries.iter().filter(|summary| summary.ready != "True" && !printing.no_headers) {
                 writeln!(out, "\n{}: {}", summary.name, summary.message)?;
             }
             Ok(())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_policy_is_named_with_and_without_its_type() {
-        for given in ["a", "scpol/a", "sidecarpolicy/a", "sidecarpolicies/a", "sidecarpolicy.scpol.dev/a"] {
-            assert_eq!(short_name(given).as_deref(), Ok("a"), "{given}");
-        }
-        for given in ["deployment/a", "scpol/", "sidecarpolicyx/a", "/a"] {
-            assert!(short_name(given).is_err(), "{given}");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The report on one policy: the answer first, then the details.
 
-use super::condition;
-use super::workloads::{Behind, Counted, Sums};
+use super::workloads::{BehindRow, KindSums, WorkloadCounts};
 use crate::api::v1alpha1::{Failure, SidecarPolicyStatus};
 use crate::cli::End;
 use crate::cli::installed::{Piece, needed};
 use crate::cli::live::NotStarting;
-use crate::cli::output::{Items, Output, Printing, Tone, age, place};
+use crate::cli::output::{NAME, Output, Printing, WIDE, age, place};
+use crate::cli::policies::condition;
 use crate::cluster::client::chain;
 use crate::policy::Policy;
 use anyhow::{Result, anyhow};
@@ -16,19 +16,19 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 /// The report on one policy.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Debug, Default)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct PolicyReport {
     policy: String,
     ready: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     engine: Option<String>,
-    conditions: Vec<Told>,
+    conditions: Vec<ToldCondition>,
     registrations: Vec<Registered>,
-    targets: Vec<Sums>,
+    targets: Vec<KindSums>,
     /// Failed injections that the operator has recorded.
     failures: Vec<Failure>,
-    workloads: Vec<Behind>,
+    workloads: Vec<BehindRow>,
     /// The containers of the policy that do not start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_starting: Vec<NotStarting>,
@@ -45,7 +45,7 @@ pub(super) struct Report {
 /// A condition, for people.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct ToldCondition {
     r#type: String,
     status: String,
     reason: String,
@@ -62,7 +62,7 @@ struct Registered {
     found: bool,
 }
 
-impl Report {
+impl PolicyReport {
     /// The report on the policy `name` from its `status` and `registrations`. `policy` is none if it is invalid.
     pub(super) fn new(
         name: &str,
@@ -71,7 +71,7 @@ impl Report {
         policy: Option<&Policy>,
     ) -> Self {
         let since = |time: Timestamp| Timestamp::now().duration_since(time).as_secs().max(0);
-        let conditions = status.conditions.iter().map(|condition| Told {
+        let conditions = status.conditions.iter().map(|condition| ToldCondition {
             r#type: condition.type_.clone(),
             status: condition.status.clone(),
             reason: condition.reason.clone(),
@@ -83,14 +83,9 @@ impl Report {
             ready: condition(status, "Ready").map_or("Unknown".to_owned(), |ready| ready.status.clone()),
             engine: status.engine.clone(),
             conditions: conditions.collect(),
-            registrations: Vec::new(),
-            targets: Vec::new(),
             failures: status.failures.clone(),
-            workloads: Vec::new(),
-            not_starting: Vec::new(),
-            more: 0,
-            unknown: Vec::new(),
             only_validates: policy.is_some_and(|policy| !policy.injects()),
+            ..Self::default()
         };
         match (registrations, policy) {
             (Ok(there), Some(policy)) => report.registrations = registered(policy, status.engine.as_deref(), &there),
@@ -101,9 +96,9 @@ impl Report {
     }
 
     /// Adds the counts, and at most `limit` workloads; 0 means no limit.
-    pub(super) fn take(&mut self, counted: Result<Counted>, limit: usize) {
+    pub(super) fn take(&mut self, counted: Result<WorkloadCounts>, limit: usize) {
         match counted {
-            Ok(Counted { sums, mut behind, not_starting }) => {
+            Ok(WorkloadCounts { sums, mut behind, not_starting }) => {
                 self.not_starting = not_starting;
                 let shown = if limit == 0 { behind.len() } else { limit.min(behind.len()) };
                 self.more = behind.split_off(shown).len();
@@ -137,7 +132,7 @@ impl Report {
     }
 
     /// Writes the report for people.
-    pub(super) fn write(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
+    pub(super) fn write(&self, printing: &Printing<{ WIDE | NAME }>, out: &mut impl Write) -> Result<()> {
         if printing.no_headers {
             return printing.table(BEHIND, self.workloads.iter().map(row), out);
         }
@@ -163,24 +158,20 @@ impl Report {
         self.write_workloads(printing, out)
     }
 
-    fn write_conditions(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
-        if self.conditions.is_empty() {
-            return Ok(());
-        }
-        writeln!(out)?;
-        let cells = |told: &Told| {
+    fn write_conditions(&self, printing: &Printing<{ WIDE | NAME }>, out: &mut impl Write) -> Result<()> {
+        let cells = |told: &ToldCondition| {
             [&told.r#type, &told.status, &age(told.seconds), &told.reason, &told.message].map(Clone::clone)
         };
         if printing.output == Output::Wide {
             let header = ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"];
-            return printing.table_with(header, self.conditions.iter().map(cells), tone_of_condition, out);
+            return printing.section(header, self.conditions.iter().map(cells), out);
         }
         let rows =
             self.conditions.iter().map(cells).map(|[name, status, since, _, message]| [name, status, since, message]);
-        printing.table_with(["CONDITION", "STATUS", "SINCE", "MESSAGE"], rows, tone_of_condition, out)
+        printing.section(["CONDITION", "STATUS", "SINCE", "MESSAGE"], rows, out)
     }
 
-    fn write_targets(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
+    fn write_targets(&self, printing: &Printing<{ WIDE | NAME }>, out: &mut impl Write) -> Result<()> {
         if self.only_validates {
             return Ok(writeln!(out, "\nIt has validations only: nothing is injected, so nothing is counted.")?);
         }
@@ -200,7 +191,7 @@ impl Report {
         Ok(())
     }
 
-    fn write_workloads(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
+    fn write_workloads(&self, printing: &Printing<{ WIDE | NAME }>, out: &mut impl Write) -> Result<()> {
         printing.section(BEHIND, self.workloads.iter().map(row), out)?;
         let changed = self.workloads.iter().filter_map(|behind| {
             let workload = place(&behind.kind, &behind.namespace, &behind.name);
@@ -225,21 +216,10 @@ impl Report {
 /// The header of the table of workloads that are behind the policy.
 const BEHIND: [&str; 4] = ["WORKLOAD", "RESULT", "CODE", "WHAT TO DO"];
 
-fn row(behind: &Behind) -> [String; 4] {
+fn row(behind: &BehindRow) -> [String; 4] {
     let code = behind.code.clone().unwrap_or("-".to_owned());
     let workload = place(&behind.kind, &behind.namespace, &behind.name);
     [workload, behind.result.word().to_owned(), code, behind.fix.clone()]
-}
-
-/// The tone of the second cell in a row of conditions. `Conflicted` and `Degraded` are good if they are false.
-fn tone_of_condition<const N: usize>(row: &[String; N]) -> Option<(usize, Tone)> {
-    let tone = Tone::of(&row[1])?;
-    let tone = match (row[0].as_str(), tone) {
-        ("Conflicted" | "Degraded", Tone::Good) => Tone::Bad,
-        ("Conflicted" | "Degraded", Tone::Bad) => Tone::Good,
-        (_, tone) => tone,
-    };
-    Some((1, tone))
 }
 
 /// The needed registrations of `policy`, and whether each exists.

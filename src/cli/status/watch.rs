@@ -1,54 +1,27 @@
 //! `scpol status --watch`: the state of policies, and each change of it, until the command is interrupted.
 
-use super::{OVERVIEW, StatusOptions, Summary, WIDE, full_name, narrow, summary};
+use super::{HEADER, OVERVIEW, StatusOptions, Summary, narrow, summary};
 use crate::cli::End;
-use crate::cli::output::{Items, Output, Printing, Screen, remark};
-use crate::cluster::api::Api;
-use crate::cluster::client::why;
-use crate::cluster::object::Object;
-use crate::cluster::policies;
+use crate::cli::output::{NAME, Output, Printing, Screen, WIDE, write_progress};
+use crate::cli::policies::{full_name, watched};
 use crate::cluster::watch::cache::WatchCache;
-use crate::cluster::watch::watched;
-use crate::outside::escaped;
-use crate::timing::Timing;
 use anyhow::Result;
 use futures::{StreamExt, pin_mut};
 use kube::Client;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Erases the line on a terminal, and goes to its beginning.
-const ERASE: &str = "\r\u{1b}[2K";
-
 pub(super) async fn run(client: &Client, options: &StatusOptions, out: &mut impl Write) -> Result<End> {
-    let api = Api::<Object>::all_with(client.clone(), &policies::resource());
-    let settings = match &options.policy {
-        Some(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
-        None => watcher::Config::default(),
-    };
-    let events = watched(&api, &settings, &Timing::documented().watch);
+    let (mut mirror, mut shown) = (WatchCache::default(), Shown::default());
+    let events = watched(client, options.policy.as_deref(), "the policies");
     pin_mut!(events);
-    let (mut mirror, mut shown, mut trouble) = (WatchCache::default(), Shown::default(), String::new());
     while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => {
-                trouble.clear();
-                mirror.apply(&event, |object, _| summary(object));
-                if !matches!(event, Event::Init | Event::InitApply(_)) {
-                    shown.update(mirror.known(), options, out)?;
-                    out.flush()?;
-                }
-            }
-            // A watch is repeated for ever, and its errors are too.
-            Err(error) => {
-                let reason = why(&error);
-                if reason != trouble {
-                    remark(format_args!("warning: cannot watch the policies: {reason}; trying again"));
-                    trouble = reason;
-                }
-            }
+        mirror.apply(&event, |object, _| summary(object));
+        if !matches!(event, Event::Init | Event::InitApply(_)) {
+            shown.update(mirror.known(), options, out)?;
+            out.flush()?;
         }
     }
     Ok(End::Fine)
@@ -110,15 +83,15 @@ fn rows(
     all: &[Summary],
     news: &[bool],
     is_headed: bool,
-    printing: &Printing<Items>,
+    printing: &Printing<{ WIDE | NAME }>,
     out: &mut impl Write,
 ) -> Result<()> {
     let cells = all.iter().map(Summary::cells);
     if printing.output == Output::Wide {
-        return printing.rows(WIDE, &cells.collect::<Vec<_>>(), is_headed, |row| news[row], out);
+        return printing.rows(HEADER, &cells.collect::<Vec<_>>(), is_headed, |row| news[row], out);
     }
     let cells: Vec<[String; 10]> = cells.map(narrow).collect();
-    printing.rows(narrow::<10, _>(WIDE), &cells, is_headed, |row| news[row], out)
+    printing.rows(narrow::<10, _>(HEADER), &cells, is_headed, |row| news[row], out)
 }
 
 /// `envoy: 12 of 40 injected, 2 missed`.
@@ -137,17 +110,6 @@ fn progress(policy: &Summary) -> String {
         text.push_str(&format!("; not ready: {reason}"));
     }
     text
-}
-
-/// Writes the line `text`. On a terminal of this `width` it replaces the line before.
-pub(in crate::cli) fn write_progress(text: &str, width: Option<u16>, out: &mut impl Write) -> Result<()> {
-    let text = escaped(text);
-    match width {
-        None => writeln!(out, "{text}")?,
-        // A longer line would go on in the next line, which is not erased.
-        Some(width) => write!(out, "{ERASE}{}", text.chars().take(usize::from(width) - 1).collect::<String>())?,
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -177,18 +139,5 @@ mod tests {
         let told = progress(&policy("False", 12, 2));
         assert_eq!(told, "envoy: 12 of 40 injected, 2 missed; not ready: EngineMissing");
         assert_eq!(progress(&policy("Deleted", 12, 0)), "envoy: deleted");
-    }
-
-    #[test]
-    fn progress_is_one_line_that_changes_on_a_terminal_and_many_lines_elsewhere() {
-        let written = |width| {
-            let mut out = Vec::new();
-            for text in ["one of many", "two"] {
-                write_progress(text, width, &mut out).expect("it is memory");
-            }
-            String::from_utf8(out).expect("text")
-        };
-        assert_eq!(written(None), "one of many\ntwo\n");
-        assert_eq!(written(Some(8)), "\r\u{1b}[2Kone of \r\u{1b}[2Ktwo");
     }
 }

@@ -1,23 +1,22 @@
 //! The stored workloads of one policy, counted as the operator counts them, and those without its template.
 
 use crate::capabilities::Capabilities;
-use crate::cli::live::{self, NotStarting, Within};
-use crate::cluster::pages::Pages;
+use crate::cli::live::{self, Inventory, NotStarting, Within};
+use crate::cluster::object::Object;
 use crate::policy::{Policies, Policy, Site};
-use crate::workload::{Kind, Workload};
+use crate::workload::Workload;
 use crate::workloads::behind::{self, Around, Lag};
 use crate::workloads::census::{self, Pairs, Tally};
 use crate::workloads::starts;
 use anyhow::{Context, Result};
 use kube::Client;
-use kube::api::ListParams;
 use serde::Serialize;
 use std::sync::Arc;
 
 /// The sums of one kind.
 #[derive(Serialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Sums {
+pub(super) struct KindSums {
     /// For example `deployments.apps`.
     pub(super) resource: String,
     pub(super) matched: usize,
@@ -35,7 +34,7 @@ pub(super) struct Sums {
 /// A workload whose content differs from the policy.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Behind {
+pub(super) struct BehindRow {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -52,69 +51,81 @@ pub(super) struct Behind {
 
 /// The result of a count.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
-    pub(super) sums: Vec<Sums>,
-    pub(super) behind: Vec<Behind>,
+pub(super) struct WorkloadCounts {
+    pub(super) sums: Vec<KindSums>,
+    pub(super) behind: Vec<BehindRow>,
     /// The containers of the policy that do not start.
     pub(super) not_starting: Vec<NotStarting>,
 }
 
-/// Counts every stored workload `within` the cluster that may concern `policy`, one of `policies`, whether in effect or not.
-///
-/// # Errors
-/// If a kind cannot be listed, or the Namespaces that a policy needs.
-pub(super) async fn count(
-    client: &Client,
-    server: &Capabilities,
-    policy: &Arc<Policy>,
-    is_in_force: bool,
-    policies: &Policies,
-    site: &Site,
-    within: &Within,
-) -> Result<Counted> {
-    let namespace = within.namespace.as_deref();
-    let namespaces = match live::namespaces(client, namespace).await {
-        Err(error) if policies.select_by_namespace() => return Err(error).context(live::NAMESPACES_UNREAD),
-        found => found.unwrap_or_default(),
-    };
-    let pairs = Pairs::of(policies);
-    let (mut counted, mut unready) = (Counted::default(), Vec::new());
-    for kind in &policy.kinds {
-        let Some(resource) = server.resource(kind) else { continue };
-        let mut sums = Sums { resource: named(kind), ..Sums::default() };
-        let around = Around { policies, site, resource: &resource };
-        let look = |object: crate::cluster::object::Object| {
-            if !object.is_initialized() {
-                sums.pending += usize::from(object.pending().any(|name| name == policy.initializer_name));
-                return;
-            }
-            let namespace = namespaces.get(object.namespace()).cloned();
-            let workload = Workload::new(kind, object.value()).within(namespace);
-            let fate = census::fate(&workload, policies, site, |a, b| pairs.collide(a, b));
-            let Some(&(_, tally)) = fate.iter().find(|(of, _)| *of == policy.reference()) else { return };
-            let is_injected = matches!(tally, Tally::Injected | Tally::Outdated);
-            if is_injected && unready.len() < live::LOOKED_AT && may_not_start(policies, &workload) {
-                unready.push(workload.clone());
-            }
-            let behind = around.behind(policy, is_in_force, &fate, &workload);
-            sums.add(tally, behind.as_ref().is_some_and(|behind| behind.lag == Lag::Failed));
-            counted.behind.extend(behind.map(|behind| row(behind, &workload)));
+/// What a count needs besides the policy.
+pub(super) struct Counting<'a> {
+    pub(super) client: &'a Client,
+    pub(super) server: &'a Capabilities,
+    pub(super) policies: &'a Policies,
+    pub(super) site: &'a Site,
+    pub(super) within: &'a Within,
+}
+
+/// What a look at one workload shows.
+enum LookResult {
+    /// It waits for the initializer of the policy.
+    Pending,
+    Matched {
+        tally: Tally,
+        behind: Option<behind::Behind>,
+        workload: Workload,
+    },
+}
+
+impl Counting<'_> {
+    /// Counts the stored workloads that may concern `policy`, one of the policies, whether in force or not.
+    ///
+    /// # Errors
+    /// If a kind cannot be listed, or the Namespaces that a policy needs.
+    pub(super) async fn count(&self, policy: &Arc<Policy>, is_in_force: bool) -> Result<WorkloadCounts> {
+        let Self { client, server, policies, site, within } = *self;
+        let namespaces = match live::namespaces(client, within.namespace.as_deref()).await {
+            Err(error) if policies.select_by_namespace() => return Err(error).context(live::NAMESPACES_UNREAD),
+            found => found.unwrap_or_default(),
         };
-        let parameters = ListParams { label_selector: within.selector.clone(), ..ListParams::default() };
-        Pages::new(live::api(client, &resource, namespace), parameters)
-            .each(look)
-            .await
-            .with_context(|| format!("cannot list {}", named(kind)))?;
-        counted.sums.push(sums);
+        let inventory = Inventory { client, server, namespaces: &namespaces, within };
+        let pairs = Pairs::of(policies);
+        let (mut counted, mut unready) = (WorkloadCounts::default(), Vec::new());
+        for kind in &policy.kinds {
+            let Some(resource) = server.resource(kind) else { continue };
+            let mut sums = KindSums { resource: kind.group_resource(), ..KindSums::default() };
+            let around = Around { policies, site, resource: &resource };
+            let look = |object: Object, workload: Workload| {
+                if !object.is_initialized() {
+                    return object.pending().any(|name| name == policy.initializer_name).then_some(LookResult::Pending);
+                }
+                let fate = census::fate(&workload, policies, site, |a, b| pairs.collide(a, b));
+                let tally = fate.iter().find(|(of, _)| *of == policy.reference())?.1;
+                let behind = around.behind(policy, is_in_force, &fate, &workload);
+                Some(LookResult::Matched { tally, behind, workload })
+            };
+            let take = |looked: LookResult| {
+                let LookResult::Matched { tally, behind, workload } = looked else { return sums.pending += 1 };
+                sums.add(tally, behind.as_ref().is_some_and(|behind| behind.lag == Lag::Failed));
+                counted.behind.extend(behind.map(|behind| row(behind, &workload)));
+                let is_injected = matches!(tally, Tally::Injected | Tally::Outdated);
+                if is_injected && unready.len() < live::LOOKED_AT && may_not_start(policies, &workload) {
+                    unready.push(workload);
+                }
+            };
+            inventory.each(kind, look, take).await?;
+            counted.sums.push(sums);
+        }
+        for workload in unready {
+            let found = live::not_starting(client, &workload, policies).await?;
+            counted.not_starting.extend(found.into_iter().filter(|found| found.policy == policy.name));
+        }
+        counted.behind.sort_by(|a, b| {
+            (a.result, &a.kind, &a.namespace, &a.name).cmp(&(b.result, &b.kind, &b.namespace, &b.name))
+        });
+        Ok(counted)
     }
-    for workload in unready {
-        let found = live::not_starting(client, &workload, policies).await?;
-        counted.not_starting.extend(found.into_iter().filter(|found| found.policy == policy.name));
-    }
-    counted
-        .behind
-        .sort_by(|a, b| (a.result, &a.kind, &a.namespace, &a.name).cmp(&(b.result, &b.kind, &b.namespace, &b.name)));
-    Ok(counted)
 }
 
 /// Whether a sidecar does not start in the pod `workload`, or may not start in its pods.
@@ -122,11 +133,7 @@ fn may_not_start(policies: &Policies, workload: &Workload) -> bool {
     starts::unready_pods(workload).is_some() || !starts::stuck(policies, workload).is_empty()
 }
 
-fn named(kind: &Kind) -> String {
-    if kind.group.is_empty() { kind.resource.clone() } else { format!("{}.{}", kind.resource, kind.group) }
-}
-
-impl Sums {
+impl KindSums {
     fn add(&mut self, tally: Tally, is_failed: bool) {
         self.matched += usize::from(tally != Tally::Unknown);
         match tally {
@@ -141,9 +148,9 @@ impl Sums {
     }
 }
 
-fn row(behind: behind::Behind, workload: &Workload) -> Behind {
+fn row(behind: behind::Behind, workload: &Workload) -> BehindRow {
     let behind::Behind { lag, code, fix, .. } = behind;
-    Behind {
+    BehindRow {
         kind: workload.kind_name().to_owned(),
         namespace: workload.namespace().to_owned(),
         name: workload.name().to_owned(),

@@ -174,7 +174,11 @@ impl Reached {
     fn add(&mut self, step: &Step, namespaces: &BTreeMap<String, Arc<Value>>) {
         let added = names(step, namespaces, &self.extent.namespaces);
         self.extent.namespaces.extend(added);
-        add_workloads(&mut self.extent, step);
+        match step.action() {
+            Some(StepAction::Workloads(selector)) => self.extent.add_selector(selector),
+            Some(StepAction::PercentOfWorkloads(percent)) => self.extent.add_percent(percent),
+            _ => {}
+        }
     }
 
     /// Whether every workload has the update revision.
@@ -202,23 +206,18 @@ impl Reached {
     }
 }
 
-fn add_workloads(extent: &mut Extent, step: &Step) {
-    match step.action() {
-        Some(StepAction::Workloads(selector)) => extent.add_selector(selector),
-        Some(StepAction::PercentOfWorkloads(percent)) => extent.add_percent(percent),
-        _ => {}
-    }
-}
-
-/// The workloads that one step adds besides whole namespaces; none for a step that chooses among namespaces, or a pause.
-pub fn of_workloads(step: &Step) -> Option<Extent> {
-    let mut extent = Extent::default();
-    add_workloads(&mut extent, step);
-    extent.is_by_workload().then_some(extent)
+/// What each of `steps` and those before it have, where a policy covers these `namespaces`.
+pub fn extents(steps: &[Step], namespaces: &BTreeMap<String, Arc<Value>>) -> Vec<Extent> {
+    let mut reached = Reached::begin("", Timestamp::UNIX_EPOCH);
+    let extent = |step| {
+        reached.add(step, namespaces);
+        reached.extent.clone()
+    };
+    steps.iter().map(extent).collect()
 }
 
 /// The namespaces that one step adds as a whole to those that are `updated`. A percentage counts these, and adds as few as it needs.
-pub fn names(step: &Step, namespaces: &BTreeMap<String, Arc<Value>>, updated: &BTreeSet<String>) -> Vec<String> {
+fn names(step: &Step, namespaces: &BTreeMap<String, Arc<Value>>, updated: &BTreeSet<String>) -> Vec<String> {
     let chosen = |is_chosen: &dyn Fn(&str, &Value) -> bool| {
         let chosen = namespaces.iter().filter(|(name, object)| is_chosen(name, object));
         chosen.map(|(name, _)| name.clone()).collect()

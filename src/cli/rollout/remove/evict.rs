@@ -1,7 +1,7 @@
 //! Evicts the pods that have the content of a policy, at the pace of a rollout.
 
-use super::pods::{Reader, Reading};
-use super::{Fate, Line};
+use super::pods::{PodReader, PodReading};
+use super::{RemovalLine, RemovalResult};
 use crate::api::code::Code;
 use crate::cli::output::remark;
 use crate::cli::signals::{Stop, until};
@@ -28,21 +28,19 @@ const RESTS: u32 = 3;
 
 /// The eviction of the pods that had the content at the first look.
 pub(super) struct Evicting<'a> {
-    reader: Reader<'a>,
+    reader: PodReader<'a>,
     removal: Removal,
     /// What the first look has shown.
-    first: Reading,
-    /// The minor version of the server, if it is known.
-    minor: Option<u32>,
+    first: PodReading,
     /// How far the server's clock is ahead of ours.
     ahead: SignedDuration,
     /// The UIDs of the evicted pods.
     evicted: BTreeSet<Arc<str>>,
-    told: Told,
+    told: LastRemark,
 }
 
 /// What the user was told.
-struct Told {
+struct LastRemark {
     waits: String,
     /// When a pod was last evicted, or something was told.
     at: Instant,
@@ -56,30 +54,24 @@ enum Ended {
 }
 
 impl<'a> Evicting<'a> {
-    pub(super) fn new(
-        reader: Reader<'a>,
-        removal: Removal,
-        first: Reading,
-        minor: Option<u32>,
-        ahead: SignedDuration,
-    ) -> Self {
-        let told = Told { waits: String::new(), at: Instant::now() };
-        Self { reader, removal, first, minor, ahead, evicted: BTreeSet::new(), told }
+    pub(super) fn new(reader: PodReader<'a>, removal: Removal, first: PodReading, ahead: SignedDuration) -> Self {
+        let told = LastRemark { waits: String::new(), at: Instant::now() };
+        Self { reader, removal, first, ahead, evicted: BTreeSet::new(), told }
     }
 
     /// What would be done.
-    pub(super) fn would(&self) -> Vec<Line> {
-        let evicted = self.first.carrying().map(|(pod, _)| line(pod, Fate::WouldEvict, None, String::new()));
+    pub(super) fn would(&self) -> Vec<RemovalLine> {
+        let evicted = self.first.carrying().map(|(pod, _)| line(pod, RemovalResult::WouldEvict, None, String::new()));
         self.with_left(evicted.collect())
     }
 
     /// What stays, if nothing is evicted.
-    pub(super) fn stays(&self) -> Vec<Line> {
+    pub(super) fn stays(&self) -> Vec<RemovalLine> {
         self.with_left(self.lines(&self.first))
     }
 
     /// Evicts the pods, until none is left, one has failed, or the user ends it by `stop`. Returns what became of each.
-    pub(super) async fn run(mut self, stop: &Stop) -> Vec<Line> {
+    pub(super) async fn run(mut self, stop: &Stop) -> Vec<RemovalLine> {
         self.reader.narrow(&self.first);
         self.removal.begin(&self.first.members);
         let mut last = self.first.clone();
@@ -121,7 +113,7 @@ impl<'a> Evicting<'a> {
                     object.namespace, object.name
                 ));
                 lines.retain(|line| (&line.namespace, &line.name) != (&object.namespace, &object.name));
-                lines.push(line(&object, Fate::Failed, Some(code), message));
+                lines.push(line(&object, RemovalResult::Failed, Some(code), message));
             }
         }
         self.with_left(lines)
@@ -132,15 +124,15 @@ impl<'a> Evicting<'a> {
         Timestamp::now() + self.ahead
     }
 
-    fn look(&mut self, reading: &Reading) -> Step {
+    fn look(&mut self, reading: &PodReading) -> Step {
         let again = SignedDuration::try_from(Timing::documented().rollout.again).unwrap_or_default();
-        let Reading { members, owners, beside, .. } = reading;
+        let PodReading { members, owners, beside, .. } = reading;
         let now = self.now();
         self.removal.look(&Sight { now, again, members, owners, beside })
     }
 
     /// Evicts what is next, until `stop`. Says what holds it up, if that lasts.
-    async fn go_on(&mut self, evict: Vec<Next>, waits: &[String], reading: &Reading, stop: &Stop) {
+    async fn go_on(&mut self, evict: Vec<Next>, waits: &[String], reading: &PodReading, stop: &Stop) {
         if evict.is_empty() {
             return self.tell(&waits.join("; "));
         }
@@ -152,7 +144,7 @@ impl<'a> Evicting<'a> {
                 self.evicted.insert(next.uid.clone());
                 let (done, all) = (self.evicted.len(), self.first.carrying().count());
                 remark(format_args!("{}/{}: evicted, {done} of {all}", next.object.namespace, next.object.name));
-                self.told = Told { waits: String::new(), at: Instant::now() };
+                self.told = LastRemark { waits: String::new(), at: Instant::now() };
             }
             self.removal.answered(&next, member, answer, now);
         }
@@ -162,7 +154,7 @@ impl<'a> Evicting<'a> {
     fn tell(&mut self, what: &str) {
         if !what.is_empty() && what != self.told.waits && self.told.at.elapsed() >= Timing::documented().rollout.again {
             remark(what);
-            self.told = Told { waits: what.to_owned(), at: Instant::now() };
+            self.told = LastRemark { waits: what.to_owned(), at: Instant::now() };
         }
     }
 
@@ -191,45 +183,45 @@ impl<'a> Evicting<'a> {
         }
         match refit::untouchable(&pod) {
             Some(left) => Ok(Answer::Left(version, Why { code: left.cause.code(), message: left.message })),
-            None => act::evict(&api, &pod, version, self.minor).await,
+            None => act::evict(&api, &pod, version, self.reader.inventory.server.known_minor()).await,
         }
     }
 
     /// What became of each pod that was to be evicted. `last` is what was read at the end.
-    fn lines(&self, last: &Reading) -> Vec<Line> {
+    fn lines(&self, last: &PodReading) -> Vec<RemovalLine> {
         let memory = self.removal.memory();
         let of = |pod: &ObjectRef, member: &Member| {
             if self.evicted.contains(&member.uid) {
-                return line(pod, Fate::Evicted, None, String::new());
+                return line(pod, RemovalResult::Evicted, None, String::new());
             }
             // It was to be evicted at the first look, and is to stay now.
             if let Some((_, code, why)) = last.left.iter().find(|(object, ..)| object == pod) {
-                return line(pod, Fate::Left, Some(*code), why.clone());
+                return line(pod, RemovalResult::Left, Some(*code), why.clone());
             }
             if last.follow.contains(pod) {
                 let why = "the pod template of its workload has it now, which the pod follows".to_owned();
-                return line(pod, Fate::Left, Some(Code::ContentOfOwner), why);
+                return line(pod, RemovalResult::Left, Some(Code::ContentOfOwner), why);
             }
             if last.members.get(pod).is_none_or(|now| now.uid != member.uid) {
-                return line(pod, Fate::Removed, None, "it has been deleted".to_owned());
+                return line(pod, RemovalResult::Removed, None, "it has been deleted".to_owned());
             }
             if let Some((_, left)) = memory.left().find(|(object, _)| *object == pod) {
-                return line(pod, Fate::Left, Some(left.code), left.message.clone());
+                return line(pod, RemovalResult::Left, Some(left.code), left.message.clone());
             }
             match memory.waits().find(|(object, ..)| *object == pod) {
                 Some((_, since, Why { code, message })) => {
-                    line(pod, Fate::Left, Some(*code), format!("{message}; it waits since {since:.0}"))
+                    line(pod, RemovalResult::Left, Some(*code), format!("{message}; it waits since {since:.0}"))
                 }
-                None => line(pod, Fate::Left, None, "it has not been evicted".to_owned()),
+                None => line(pod, RemovalResult::Left, None, "it has not been evicted".to_owned()),
             }
         };
         self.first.carrying().map(|(pod, member)| of(pod, member)).collect()
     }
 
     /// `lines` and the pods that were never to be evicted.
-    fn with_left(&self, mut lines: Vec<Line>) -> Vec<Line> {
+    fn with_left(&self, mut lines: Vec<RemovalLine>) -> Vec<RemovalLine> {
         let left = self.first.left.iter();
-        lines.extend(left.map(|(pod, code, why)| line(pod, Fate::Left, Some(*code), why.clone())));
+        lines.extend(left.map(|(pod, code, why)| line(pod, RemovalResult::Left, Some(*code), why.clone())));
         lines.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         lines
     }
@@ -239,8 +231,8 @@ fn interrupted() -> Ended {
     Ended::Because("it was interrupted; give the command again to go on".to_owned())
 }
 
-fn line(pod: &ObjectRef, result: Fate, code: Option<Code>, why: String) -> Line {
-    Line {
+fn line(pod: &ObjectRef, result: RemovalResult, code: Option<Code>, why: String) -> RemovalLine {
+    RemovalLine {
         namespace: pod.namespace.clone(),
         kind: "Pod".to_owned(),
         name: pod.name.clone(),
@@ -254,6 +246,8 @@ fn line(pod: &ObjectRef, result: Fate, code: Option<Code>, why: String) -> Line 
 mod tests {
     use super::*;
     use crate::api::v1alpha1::RollingUpdate;
+    use crate::capabilities::Capabilities;
+    use crate::cli::live::{Inventory, Within};
     use futures::FutureExt;
     use kube::Client;
     use kube::client::Body;
@@ -329,15 +323,18 @@ mod tests {
             ..RollingUpdate::default()
         };
         let removal = Removal::new("envoy", settings, 60, Timestamp::now());
-        let mut reader = Reader::new(&client, "envoy", &namespaces, &paused, removal.revision());
+        let (server, within) = (Capabilities::default(), Within::default());
+        let inventory = Inventory { client: &client, server: &server, namespaces: &namespaces, within: &within };
+        let mut reader = PodReader::new(&inventory, "envoy", &paused, removal.revision());
         let first = reader.read().await.unwrap();
-        let evicting = Evicting::new(reader, removal, first, None, SignedDuration::ZERO);
+        let evicting = Evicting::new(reader, removal, first, SignedDuration::ZERO);
         assert_eq!(evicting.stays().len(), PODS);
         let lines = evicting.run(&stop).await;
-        let evicted = lines.iter().filter(|line| line.result == Fate::Evicted).count();
+        let evicted = lines.iter().filter(|line| line.result == RemovalResult::Evicted).count();
         assert_eq!(evicted, count.load(Ordering::Relaxed), "what has begun is finished");
         assert!((3..3 + AT_ONCE).contains(&evicted), "{evicted} were evicted");
-        let left = lines.iter().filter(|line| line.result == Fate::Left && line.why == "it has not been evicted");
+        let left =
+            lines.iter().filter(|line| line.result == RemovalResult::Left && line.why == "it has not been evicted");
         assert_eq!(left.count(), PODS - evicted);
     }
 }

@@ -1,6 +1,7 @@
 //! The running pods that have the content of a policy, and the controllers that make them: which are evicted, and which stay.
 
 use crate::api::code::Code;
+use crate::cli::live::{self, Inventory};
 use crate::cluster::api::Api;
 use crate::cluster::client::CallError;
 use crate::cluster::object::Object;
@@ -11,9 +12,8 @@ use crate::roller::owners;
 use crate::rollout::{Member, Members, Owner, Owners};
 use crate::workload::{Kind, ObjectRef, Workload};
 use anyhow::{Context, Result};
+use kube::Resource;
 use kube::api::ListParams;
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, Resource};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const NAMESPACES: usize = 8;
 
 /// What happens to a pod that has the content.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Stand {
+pub(super) enum PodStand {
     Evict,
     /// Nothing, because a workload whose pod template is looked at makes it anew by itself.
     Follow,
@@ -92,7 +92,7 @@ impl Maker {
 }
 
 /// What happens to `pod`, which has the content of `policy` and is made by `maker`, as far as that is known.
-fn stand(pod: &Workload, policy: &str, maker: Option<&Maker>) -> Stand {
+fn stand(pod: &Workload, policy: &str, maker: Option<&Maker>) -> PodStand {
     let is_of_template = || marker::read(pod, policy).is_some_and(|marker| marker::is_of_template(pod, &marker));
     let carries = maker.is_some_and(|maker| !maker.owner.carried.is_empty());
     let follows = match maker {
@@ -105,26 +105,26 @@ fn stand(pod: &Workload, policy: &str, maker: Option<&Maker>) -> Stand {
         },
     };
     if let Some(why) = maker.filter(|_| is_of_template()).and_then(|maker| maker.keeps(pod)) {
-        return Stand::Left(Code::RolloutOptedOut, why);
+        return PodStand::Left(Code::RolloutOptedOut, why);
     }
     if follows {
-        return Stand::Follow;
+        return PodStand::Follow;
     }
     match (refit::untouchable(pod), maker) {
-        (Some(left), _) => Stand::Left(left.cause.code(), left.message),
+        (Some(left), _) => PodStand::Left(left.cause.code(), left.message),
         (None, Some(maker)) if maker.owner.desired == 0 => {
-            Stand::Left(Code::NotRecreated, format!("{} keeps no pods, or is being deleted", maker.owner))
+            PodStand::Left(Code::NotRecreated, format!("{} keeps no pods, or is being deleted", maker.owner))
         }
         (None, Some(maker)) if carries => {
-            Stand::Left(Code::ContentOfOwner, format!("{} has it in its own pod template", maker.owner))
+            PodStand::Left(Code::ContentOfOwner, format!("{} has it in its own pod template", maker.owner))
         }
-        (None, _) => Stand::Evict,
+        (None, _) => PodStand::Evict,
     }
 }
 
 /// What has been read at one moment.
 #[derive(Clone, Default)]
-pub(super) struct Reading {
+pub(super) struct PodReading {
     /// The pods that are to be evicted, and the other pods of their owners.
     pub(super) members: Members,
     pub(super) owners: Owners,
@@ -136,7 +136,7 @@ pub(super) struct Reading {
     pub(super) follow: BTreeSet<ObjectRef>,
 }
 
-impl Reading {
+impl PodReading {
     /// The pods that are to be evicted.
     pub(super) fn carrying(&self) -> impl Iterator<Item = (&ObjectRef, &Member)> {
         self.members.iter().filter(|(_, member)| member.carries != Carries::This)
@@ -144,11 +144,9 @@ impl Reading {
 }
 
 /// Reads pods, page by page.
-pub(super) struct Reader<'a> {
-    pub(super) client: &'a Client,
+pub(super) struct PodReader<'a> {
+    pub(super) inventory: &'a Inventory<'a>,
     pub(super) policy: &'a str,
-    /// The Namespaces, by name.
-    pub(super) namespaces: &'a HashMap<String, Arc<Value>>,
     /// The UIDs of the paused workloads whose pod templates lack the content.
     paused: &'a HashSet<String>,
     /// The revision that members without the content carry.
@@ -159,15 +157,14 @@ pub(super) struct Reader<'a> {
     roots: HashSet<Arc<str>>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PodReader<'a> {
     pub(super) fn new(
-        client: &'a Client,
+        inventory: &'a Inventory<'a>,
         policy: &'a str,
-        namespaces: &'a HashMap<String, Arc<Value>>,
         paused: &'a HashSet<String>,
         revision: Arc<str>,
     ) -> Self {
-        Self { client, policy, namespaces, paused, revision, scope: None, roots: HashSet::new() }
+        Self { inventory, policy, paused, revision, scope: None, roots: HashSet::new() }
     }
 
     /// The API of pods.
@@ -176,21 +173,20 @@ impl<'a> Reader<'a> {
     }
 
     fn api(&self, (group, kind, plural): (&str, &str, &str), namespace: Option<&str>) -> Api<Object> {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-        super::live::api(self.client, &resource, namespace)
+        live::api(self.inventory.client, &live::resource(group, "v1", kind, plural), namespace)
     }
 
     /// The stored pod `object`.
     pub(super) fn pod(&self, object: &Object) -> Workload {
         let pods = Kind::find("", "pods").expect("it is built in");
-        Workload::new(pods, object.value()).within(self.namespaces.get(object.namespace()).cloned())
+        self.inventory.workload(pods, object)
     }
 
     /// Reads the pods, and what makes them.
     ///
     /// # Errors
     /// If a list cannot be read. The cause is a [`CallError`].
-    pub(super) async fn read(&mut self) -> Result<Reading> {
+    pub(super) async fn read(&mut self) -> Result<PodReading> {
         let mut makers = HashMap::new();
         for (group, kind, plural) in MAKERS {
             let see = |object: Object| {
@@ -208,7 +204,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads no more than the namespaces of `reading` from now on.
-    pub(super) fn narrow(&mut self, reading: &Reading) {
+    pub(super) fn narrow(&mut self, reading: &PodReading) {
         let namespaces = reading.members.keys().map(|object| object.namespace.clone()).collect::<BTreeSet<_>>();
         self.scope = (namespaces.len() <= NAMESPACES).then_some(namespaces);
     }
@@ -226,7 +222,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The pod `object`, and what happens to it if it has the content. None if it does not run, or is nobody's and lacks the content.
-    fn seen(&self, object: &Object, makers: &HashMap<Arc<str>, Maker>) -> Option<(ObjectRef, Member, Option<Stand>)> {
+    fn seen(
+        &self,
+        object: &Object,
+        makers: &HashMap<Arc<str>, Maker>,
+    ) -> Option<(ObjectRef, Member, Option<PodStand>)> {
         let pod = self.pod(object);
         let is_over = matches!(pod.body["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         if is_over || pod.is_terminating() {
@@ -245,15 +245,19 @@ impl<'a> Reader<'a> {
         is_needed.then(|| (ObjectRef::new(&pod.kind, object.place()), member, stand))
     }
 
-    fn sorted(&mut self, makers: HashMap<Arc<str>, Maker>, pods: Vec<(ObjectRef, Member, Option<Stand>)>) -> Reading {
+    fn sorted(
+        &mut self,
+        makers: HashMap<Arc<str>, Maker>,
+        pods: Vec<(ObjectRef, Member, Option<PodStand>)>,
+    ) -> PodReading {
         let maker = |member: &Member| member.owner.as_ref().and_then(|owner| makers.get(owner));
-        let evicted = pods.iter().filter(|(.., stand)| *stand == Some(Stand::Evict));
+        let evicted = pods.iter().filter(|(.., stand)| *stand == Some(PodStand::Evict));
         self.roots.extend(evicted.filter_map(|(_, member, _)| Some(maker(member)?.root.clone())));
-        let mut reading = Reading::default();
+        let mut reading = PodReading::default();
         for (object, member, stand) in pods {
             let is_tracked = maker(&member).is_some_and(|maker| self.roots.contains(&maker.root));
             match stand {
-                Some(Stand::Evict) => drop(reading.members.insert(object, member)),
+                Some(PodStand::Evict) => drop(reading.members.insert(object, member)),
                 None if is_tracked => drop(reading.members.insert(object, member)),
                 None => {}
                 Some(stand) => {
@@ -261,8 +265,8 @@ impl<'a> Reader<'a> {
                         *reading.beside.entry(owner).or_default() += 1;
                     }
                     match stand {
-                        Stand::Left(code, why) => reading.left.push((object, code, why)),
-                        Stand::Follow | Stand::Evict => drop(reading.follow.insert(object)),
+                        PodStand::Left(code, why) => reading.left.push((object, code, why)),
+                        PodStand::Follow | PodStand::Evict => drop(reading.follow.insert(object)),
                     }
                 }
             }
@@ -323,11 +327,11 @@ mod tests {
         let deleted = json!("2026-01-01T00:00:00Z");
         for maker in [object(one.clone(), one.clone(), deleted), object(none.clone(), one.clone(), Value::Null)] {
             let stand = stand(&pod(Some("ReplicaSet"), false), "envoy", maker.as_ref());
-            assert!(matches!(stand, Stand::Left(Code::NotRecreated, _)), "{stand:?}");
+            assert!(matches!(stand, PodStand::Left(Code::NotRecreated, _)), "{stand:?}");
         }
         assert!(object(none.clone(), none, Value::Null).is_none());
         let made = object(one, Value::Null, Value::Null);
-        assert_eq!(stand(&pod(Some("ReplicaSet"), false), "envoy", made.as_ref()), Stand::Evict);
+        assert_eq!(stand(&pod(Some("ReplicaSet"), false), "envoy", made.as_ref()), PodStand::Evict);
     }
 
     #[test]
@@ -357,16 +361,15 @@ mod tests {
         ] {
             let maker = set(partition.clone(), start, "RollingUpdate");
             let stand = stand(&numbered(number, is_of_template), "envoy", maker.as_ref());
-            let is_left =
-                matches!(&stand, Stand::Left(Code::RolloutOptedOut, why) if why.contains("`partition` of StatefulSet"));
+            let is_left = matches!(&stand, PodStand::Left(Code::RolloutOptedOut, why) if why.contains("`partition` of StatefulSet"));
             assert_eq!(is_left, stays, "{partition} {number} {stand:?}");
         }
         // A Deployment that was paused after its template had changed.
         let maker = |carries: bool| Maker { is_paused: true, ..maker("ReplicaSet", true, carries, "").unwrap() };
         let stands =
             |maker: Maker, is_of_template| stand(&pod(Some("ReplicaSet"), is_of_template), "envoy", Some(&maker));
-        assert!(matches!(stands(maker(true), true), Stand::Left(Code::RolloutOptedOut, _)));
-        assert_eq!(stands(maker(false), false), Stand::Evict, "the ReplicaSet makes it anew without it");
+        assert!(matches!(stands(maker(true), true), PodStand::Left(Code::RolloutOptedOut, _)));
+        assert_eq!(stands(maker(false), false), PodStand::Evict, "the ReplicaSet makes it anew without it");
     }
 
     #[test]
@@ -396,10 +399,10 @@ mod tests {
             (Some("Rollout"), None, false, "SCP0412"),
             (Some("Rollout"), None, true, "follow"),
         ] {
-            let told = |stand: Stand| match stand {
-                Stand::Evict => "evict".to_owned(),
-                Stand::Follow => "follow".to_owned(),
-                Stand::Left(code, _) => code.to_string(),
+            let told = |stand: PodStand| match stand {
+                PodStand::Evict => "evict".to_owned(),
+                PodStand::Follow => "follow".to_owned(),
+                PodStand::Left(code, _) => code.to_string(),
             };
             assert_eq!(
                 told(stand(&pod(kind, of_template), "envoy", made.as_ref())),
@@ -410,6 +413,6 @@ mod tests {
         let mut out = pod(Some("ReplicaSet"), false);
         out.body["metadata"]["annotations"]["scpol.dev/rollout"] = json!("false");
         let made = maker("ReplicaSet", true, false, "");
-        assert!(matches!(stand(&out, "envoy", made.as_ref()), Stand::Left(Code::RolloutOptedOut, _)));
+        assert!(matches!(stand(&out, "envoy", made.as_ref()), PodStand::Left(Code::RolloutOptedOut, _)));
     }
 }

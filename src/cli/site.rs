@@ -1,0 +1,113 @@
+//! The flags of the operator that decisions depend on, for commands that decide as the operator does.
+
+use crate::api::is_dns_label;
+use crate::api::pod_security::Level;
+use crate::api::trust::{Power, Trust};
+use crate::capabilities::Capabilities;
+use crate::policy::Site;
+use anyhow::{Result, bail};
+use clap::Args;
+
+/// The default namespace of the operator.
+const OPERATOR_NAMESPACE: &str = "scpol-system";
+
+/// The heading of flags that the operator also has.
+const OPERATOR: &str = "Operator, as for scpol run";
+/// The heading of flags that limit what templates may hold.
+const TRUST: &str = "What policies are trusted with";
+
+/// Which operator it is.
+#[derive(Args, Debug)]
+pub(super) struct OperatorOptions {
+    /// Namespace that the operator runs in: always protected
+    #[arg(help_heading = OPERATOR, long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
+    pub(super) operator_namespace: String,
+    /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
+    #[arg(help_heading = OPERATOR, long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
+    pub(super) initializer_names: Vec<String>,
+}
+
+/// The name of a Namespace, or an empty text from an empty environment variable.
+pub(super) fn namespace_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || is_dns_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("no Namespace can have this name; write whole names, lower case, without `*`, as in `logging,shop`".to_owned())
+}
+
+/// What policies are trusted with.
+#[derive(Args, Debug)]
+pub(super) struct TrustOptions {
+    /// Level of the Pod Security Standards that templates must keep to
+    #[arg(help_heading = TRUST, long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t)]
+    pod_security: Level,
+    /// Namespaces where they need not: for policies that name nothing but these in spec.namespaces
+    #[arg(help_heading = TRUST, long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
+    privileged_namespaces: Vec<String>,
+    /// What else templates may hold, at whatever level
+    #[arg(help_heading = TRUST, long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum)]
+    allow_in_templates: Vec<Power>,
+    /// Images that templates may name: registries, repositories, images, or globs such as registry.example.com/mesh/*
+    /// (repeatable) [default: all]
+    #[arg(help_heading = TRUST, long, value_name = "IMAGES", env = "SCPOL_ALLOWED_IMAGES", value_delimiter = ',')]
+    allowed_images: Vec<String>,
+}
+
+impl TrustOptions {
+    pub(super) fn trust(&self) -> Trust {
+        let given = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
+        Trust {
+            level: self.pod_security,
+            privileged_namespaces: given(&self.privileged_namespaces).into_iter().collect(),
+            powers: self.allow_in_templates.iter().copied().collect(),
+            images: given(&self.allowed_images),
+        }
+    }
+}
+
+/// What the operator would be told by its own flags.
+#[derive(Args, Debug)]
+pub(super) struct SiteOptions {
+    #[command(flatten)]
+    pub(super) operator: OperatorOptions,
+    #[command(flatten)]
+    trust: TrustOptions,
+    /// Namespaces that no policy reaches, as the operator has them
+    #[arg(help_heading = OPERATOR, long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
+    protected_namespaces: Vec<String>,
+    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
+    /// of a live workload, its server's]
+    #[arg(help_heading = OPERATOR, long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
+    kube_version: Option<String>,
+}
+
+impl SiteOptions {
+    pub(super) fn site(&self) -> Result<Site> {
+        let (protected, operator) = (self.protected_namespaces.clone(), &self.operator);
+        let mut site = Site::new(&operator.operator_namespace, protected, operator.initializer_names.clone());
+        set_version(&mut site, self.kube_version.as_deref())?;
+        site.trust = self.trust.trust();
+        Ok(site)
+    }
+
+    /// The `site` on `server`, unless the user gave another version of the cluster.
+    pub(super) fn on(&self, site: Site, server: &Capabilities) -> Site {
+        if self.kube_version.is_some() { site } else { site.on(server) }
+    }
+}
+
+/// The first minor version of Kubernetes 1 with native sidecars on by default (KEP-753, beta).
+const NATIVE_SIDECARS: u32 = 29;
+
+/// Sets what `site` has of the version of servers and nodes, such as `1.28` or `v1.36.3`. Without a version it has native sidecars.
+pub(super) fn set_version(site: &mut Site, version: Option<&str>) -> Result<()> {
+    site.native_sidecars = true;
+    let Some(version) = version else { return Ok(()) };
+    let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.').map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        bail!("`{version}` is no version of Kubernetes; write it as `1.28` or `v1.36.3`")
+    };
+    site.native_sidecars = (major, minor) >= (1, NATIVE_SIDECARS);
+    site.minor = Some(if major > 1 { u32::MAX } else { minor });
+    Ok(())
+}
