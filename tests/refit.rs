@@ -11,7 +11,7 @@ use sidecar_policy::content::{Content, Revision};
 use sidecar_policy::decision::Decision;
 use sidecar_policy::inject::marker;
 use sidecar_policy::policy::{Policies, Policy, Site};
-use sidecar_policy::refit::{self, Asked, Carries, Cause, Change, Goal, NextAction, Unchanged, Way};
+use sidecar_policy::refit::{self, Asked, Carries, Cause, Goal, NextAction, TemplateChange, Unchanged, Way};
 use sidecar_policy::workload::{Kind, Workload};
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Scene {
         is_complete.then(|| as_on_server(&workload.with_body(body)))
     }
 
-    fn update(&self, workload: &Workload, policies: &[&Arc<Policy>]) -> Result<Change, Unchanged> {
+    fn update(&self, workload: &Workload, policies: &[&Arc<Policy>]) -> Result<TemplateChange, Unchanged> {
         let all = Policies::new(policies.iter().map(|policy| Arc::clone(policy)));
         refit::template_update(
             workload,

@@ -112,7 +112,7 @@ impl<'a> From<&'a Workload> for Side<'a> {
 }
 
 /// The result of a validation of an update.
-enum Judgement {
+enum UpdateJudgement {
     /// It holds, or the update changes nothing that it depends on.
     Passed,
     /// It does not hold, and did not hold before.
@@ -496,19 +496,19 @@ impl Decision {
                         judge_update(&policy, demand, selects, [&before.stored, &stored], &mut budget, dialect)
                     }
                     _ => match holds(demand, &stored, &mut budget, dialect) {
-                        Ok(true) => Judgement::Passed,
-                        Ok(false) => Judgement::Broken(told(demand, &stored, &mut budget, dialect)),
-                        Err((code, detail)) => Judgement::Unknown(code, detail),
+                        Ok(true) => UpdateJudgement::Passed,
+                        Ok(false) => UpdateJudgement::Broken(told(demand, &stored, &mut budget, dialect)),
+                        Err((code, detail)) => UpdateJudgement::Unknown(code, detail),
                     },
                 };
                 let (outcome, code, detail) = match judgement {
-                    Judgement::Passed => continue,
-                    Judgement::Excused(code, message) => {
+                    UpdateJudgement::Passed => continue,
+                    UpdateJudgement::Excused(code, message) => {
                         excused.push((policy.clone(), code, message));
                         continue;
                     }
-                    Judgement::Broken(message) => (Outcome::Rejected, Code::ValidationFailed, message),
-                    Judgement::Unknown(code, detail) => {
+                    UpdateJudgement::Broken(message) => (Outcome::Rejected, Code::ValidationFailed, message),
+                    UpdateJudgement::Unknown(code, detail) => {
                         let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
                         (outcome, code, detail)
                     }
@@ -555,12 +555,12 @@ fn judge_update(
     [old, new]: [&Workload; 2],
     budget: &mut Budget,
     dialect: Dialect,
-) -> Judgement {
+) -> UpdateJudgement {
     let unselected = |reason: &Reason| (reason.code, reason.detail.clone());
     let fault = match selects {
-        Ok(false) => return Judgement::Passed,
+        Ok(false) => return UpdateJudgement::Passed,
         Ok(true) => match holds(demand, new, budget, dialect) {
-            Ok(true) => return Judgement::Passed,
+            Ok(true) => return UpdateJudgement::Passed,
             Ok(false) => Ok(told(demand, new, budget, dialect)),
             Err(unknown) => Err(unknown),
         },
@@ -573,10 +573,10 @@ fn judge_update(
         Err(reason) => Err(unselected(reason)),
     };
     match (fault, is_excused) {
-        (Ok(message), Ok(true)) => Judgement::Excused(Code::ValidationFailed, message),
-        (Err((code, detail)), Ok(true)) => Judgement::Excused(code, detail),
-        (Ok(message), Ok(false)) => Judgement::Broken(message),
-        (Err((code, detail)), _) | (_, Err((code, detail))) => Judgement::Unknown(code, detail),
+        (Ok(message), Ok(true)) => UpdateJudgement::Excused(Code::ValidationFailed, message),
+        (Err((code, detail)), Ok(true)) => UpdateJudgement::Excused(code, detail),
+        (Ok(message), Ok(false)) => UpdateJudgement::Broken(message),
+        (Err((code, detail)), _) | (_, Err((code, detail))) => UpdateJudgement::Unknown(code, detail),
     }
 }
 

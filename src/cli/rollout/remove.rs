@@ -23,7 +23,7 @@ use crate::cluster::object::Object;
 use crate::content::Content;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, PolicyRef, Site};
-use crate::refit::{self, Change};
+use crate::refit::{self, TemplateChange};
 use crate::roller::EVICTIONS;
 use crate::rollout::removal::Removal;
 use crate::workload::{KINDS, Kind, Workload};
@@ -267,7 +267,7 @@ impl<'a> Removing<'a> {
     ///
     /// # Errors
     /// Why it stays.
-    fn change(&self, workload: &Workload) -> Result<Change, (Code, String)> {
+    fn change(&self, workload: &Workload) -> Result<TemplateChange, (Code, String)> {
         let unreadable = || (Code::ContentEdited, format!("annotation `{}` is unreadable", marker::key(self.name)));
         let marker = marker::read(workload, self.name).ok_or_else(unreadable)?;
         let mut left = None;

@@ -2,7 +2,7 @@
 
 use super::Template;
 use super::obstacle::Conflict;
-use super::pod::{Network, Own, Pod};
+use super::pod::{Network, OwnContainer, Pod};
 use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, has_volume};
 use super::{equal, unmet, value};
 use crate::api::code::Code;
@@ -64,7 +64,7 @@ fn entry_conflict(pod: &Pod<'_>, template: &Template) -> Option<String> {
 }
 
 /// An item that `template` adds to a user's container, which has it with other content.
-fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<String> {
+fn inner_conflict(own: &OwnContainer<'_>, template: &Template) -> Option<String> {
     for inner in &INNER {
         for item in (inner.items)(&template.spec) {
             let key = (inner.key)(item);
@@ -79,7 +79,7 @@ fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<String> {
 }
 
 /// A mount that the API server rejects in a user's container, because of another field of the container.
-fn mount_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
+fn mount_conflict(own: &OwnContainer<'_>, template: &Template) -> Option<Conflict> {
     let mounts = INNER.iter().filter(|inner| inner.field == VOLUME_MOUNTS);
     let added = mounts.flat_map(|inner| {
         let items = (inner.items)(&template.spec).iter();

@@ -25,7 +25,7 @@ use std::fmt;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Difference {
     /// The path, innermost step first.
-    path: Vec<Step>,
+    path: Vec<PathStep>,
     /// The wanted value; null if there is none.
     pub(super) wanted: Value,
     /// The actual value; null if there is none.
@@ -33,7 +33,7 @@ pub(crate) struct Difference {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum PathStep {
     Field(String),
     Item(String),
 }
@@ -115,16 +115,16 @@ fn compare_fields(
         if rest == Rest::Admitted && (is_readmitted(name, field) || is_pulled) {
             continue;
         }
-        let kind = if is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
+        let kind = if is_quantity(name, field) { Scalar::Quantity } else { Scalar::Plain };
         if let Some(difference) = compare_values(value, there, field, kind, rest) {
-            return Some(difference.within(Step::Field(field.clone())));
+            return Some(difference.within(PathStep::Field(field.clone())));
         }
     }
     if fields == Fields::Closed {
         let is_choice =
             |(field, there): &(&String, &Value)| !is_empty(there) && wanted.get(*field).is_none_or(Value::is_null);
         if let Some((field, there)) = actual.iter().find(is_choice) {
-            return Some(Difference::at(&Value::Null, there).within(Step::Field(field.clone())));
+            return Some(Difference::at(&Value::Null, there).within(PathStep::Field(field.clone())));
         }
     }
     let Rest::Defaults { host_network } = rest else { return None };
@@ -135,7 +135,7 @@ fn compare_fields(
             _ if is_nothing(there) || defaults::is_default(name, field, there, actual, host_network) => return None,
             _ => Difference::at(&Value::Null, there),
         };
-        Some(difference.within(Step::Field(field.clone())))
+        Some(difference.within(PathStep::Field(field.clone())))
     })
 }
 
@@ -163,22 +163,22 @@ const ZERO_IS_DEFAULTED: [&str; 5] =
 
 /// The comparison of scalars.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Scalar {
     Plain,
     Quantity,
 }
 
 /// Compares two values of the field `name`.
-pub(crate) fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
+pub(crate) fn compare(wanted: &Value, actual: &Value, name: &str, kind: Scalar) -> Option<Difference> {
     compare_values(wanted, actual, name, kind, Rest::Any)
 }
 
 /// As [`compare`], after other admission.
-pub(crate) fn compare_kept(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
+pub(crate) fn compare_kept(wanted: &Value, actual: &Value, name: &str, kind: Scalar) -> Option<Difference> {
     compare_values(wanted, actual, name, kind, Rest::Admitted)
 }
 
-fn compare_values(wanted: &Value, actual: &Value, name: &str, kind: Kind, rest: Rest) -> Option<Difference> {
+fn compare_values(wanted: &Value, actual: &Value, name: &str, kind: Scalar, rest: Rest) -> Option<Difference> {
     match (wanted, actual) {
         (Value::Object(wanted), Value::Object(actual)) => compare_fields(wanted, actual, Fields::Open, name, rest),
         (Value::Object(wanted), nothing) if is_empty(nothing) => {
@@ -191,8 +191,8 @@ fn compare_values(wanted: &Value, actual: &Value, name: &str, kind: Kind, rest: 
     }
 }
 
-fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> bool {
-    if kind == Kind::Quantity
+fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Scalar) -> bool {
+    if kind == Scalar::Quantity
         && let (Some(wanted), Some(actual)) = (nanos(wanted), nanos(actual))
     {
         return wanted == actual;
@@ -301,7 +301,7 @@ fn compare_keyed(wanted: &Index<'_>, actual: &Index<'_>, keyed: &Keyed, rest: Re
             None => Some(Difference::at(&Value::Object(item.clone()), &Value::Null)),
         };
         if let Some(difference) = difference {
-            return Some(difference.within(Step::Item(key.clone())));
+            return Some(difference.within(PathStep::Item(key.clone())));
         }
     }
     match rest {
@@ -310,17 +310,19 @@ fn compare_keyed(wanted: &Index<'_>, actual: &Index<'_>, keyed: &Keyed, rest: Re
         Rest::Any | Rest::Defaults { .. } => {}
     }
     let other = actual.order.iter().find(|key| !wanted.items.contains_key(*key))?;
-    Some(Difference::at(&Value::Null, &Value::Object(actual.items[other].clone())).within(Step::Item(other.clone())))
+    Some(
+        Difference::at(&Value::Null, &Value::Object(actual.items[other].clone())).within(PathStep::Item(other.clone())),
+    )
 }
 
 fn compare_ordered(wanted: &[Value], actual: &[Value], name: &str, rest: Rest) -> Option<Difference> {
     for at in 0..wanted.len().max(actual.len()) {
         let difference = match (wanted.get(at), actual.get(at)) {
-            (Some(wanted), Some(actual)) => compare_values(wanted, actual, name, Kind::Plain, rest),
+            (Some(wanted), Some(actual)) => compare_values(wanted, actual, name, Scalar::Plain, rest),
             (wanted, actual) => Some(Difference::at(wanted.unwrap_or(&Value::Null), actual.unwrap_or(&Value::Null))),
         };
         if let Some(difference) = difference {
-            return Some(difference.within(Step::Item(at.to_string())));
+            return Some(difference.within(PathStep::Item(at.to_string())));
         }
     }
     None
@@ -331,7 +333,7 @@ impl Difference {
         Self { path: Vec::new(), wanted: wanted.clone(), actual: actual.clone() }
     }
 
-    fn within(mut self, step: Step) -> Self {
+    fn within(mut self, step: PathStep) -> Self {
         self.path.push(step);
         self
     }
@@ -350,7 +352,8 @@ impl Difference {
     /// of a message may not be allowed to read the workload.
     pub(super) fn told(&self) -> Option<(String, String)> {
         let is_public = self.path.iter().all(|step| {
-            matches!(step, Step::Item(_)) || matches!(step, Step::Field(name) if !PRIVATE.contains(&name.as_str()))
+            matches!(step, PathStep::Item(_))
+                || matches!(step, PathStep::Field(name) if !PRIVATE.contains(&name.as_str()))
         });
         let tell = |value: &Value| match value {
             Value::Null => Some("none".to_owned()),
@@ -372,9 +375,9 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, step) in self.path.iter().rev().enumerate() {
             match step {
-                Step::Field(name) if at == 0 => write!(f, "{name}")?,
-                Step::Field(name) => write!(f, ".{name}")?,
-                Step::Item(key) => write!(f, "[{key}]")?,
+                PathStep::Field(name) if at == 0 => write!(f, "{name}")?,
+                PathStep::Field(name) => write!(f, ".{name}")?,
+                PathStep::Item(key) => write!(f, "[{key}]")?,
             }
         }
         Ok(())

@@ -29,17 +29,18 @@ pub fn loss(template: &Template, old: &Workload, new: &Workload) -> Option<Loss>
     if after.hash != before.hash {
         return None;
     }
-    let is_gone = |pointer: &String| Item::at(pointer, old).is_some_and(|item| item.is_in(old) && item.is_gone(new));
+    let is_gone =
+        |pointer: &String| ListedItem::at(pointer, old).is_some_and(|item| item.is_in(old) && item.is_gone(new));
     before.added.iter().any(is_gone).then_some(Loss::Content)
 }
 
 /// An item of a list, or an entry of a map, that a marker lists.
-struct Item {
+struct ListedItem {
     /// The steps of its pointer, from the pod on.
     tokens: Vec<String>,
 }
 
-impl Item {
+impl ListedItem {
     /// The item or entry at `pointer` of a marker on `workload`. None for a created list or map, and for a pointer that no
     /// marker of ours has.
     fn at(pointer: &str, workload: &Workload) -> Option<Self> {

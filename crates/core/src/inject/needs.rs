@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The steps to a field.
-pub(crate) type Path = &'static [&'static str];
+pub(crate) type FieldPath = &'static [&'static str];
 
 /// All needs of one template.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,17 +46,17 @@ pub(crate) struct Need {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Want {
     /// A field of the pod's `spec`.
-    Field(Path, Test),
+    Field(FieldPath, Test),
     /// A container or init container of that name.
     Container(String),
     /// A field of that container, if it is there; of the pod's `spec`, where the container does not have it.
-    FieldOf { container: String, path: Path, inherits: bool, allowed: Vec<String> },
+    FieldOf { container: String, path: FieldPath, inherits: bool, allowed: Vec<String> },
     /// An annotation of the pod that has one of these values, if it is there.
     Annotation { key: String, allowed: Vec<String> },
     /// A resource claim of that name.
     Claim(String),
     /// A volume of that name, if the workload has it, is of that kind.
-    Volume(String, Source),
+    Volume(String, VolumeKind),
     /// The workload's selector admits the label, unless the pod has the key already.
     Label { key: String, value: String },
     /// The label is none that Kubernetes itself gives the pods of a Job, unless the pod has it already.
@@ -79,7 +79,7 @@ pub(crate) enum Test {
 
 /// The kind of a volume of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum VolumeKind {
     /// A claim: it can be a device.
     Claim,
     /// An empty directory: a container can read variables from its files.
@@ -137,10 +137,10 @@ const OF_JOBS: [&str; 4] =
 /// The default of `terminationGracePeriodSeconds`.
 const GRACE: i64 = 30;
 /// The fields of a container's profile: its type, and its file.
-const SECCOMP_PROFILE: [Path; 2] =
+const SECCOMP_PROFILE: [FieldPath; 2] =
     [&["securityContext", "seccompProfile", "type"], &["securityContext", "seccompProfile", "localhostProfile"]];
 /// The same for AppArmor.
-const APP_ARMOR_PROFILE: [Path; 2] =
+const APP_ARMOR_PROFILE: [FieldPath; 2] =
     [&["securityContext", "appArmorProfile", "type"], &["securityContext", "appArmorProfile", "localhostProfile"]];
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
@@ -205,7 +205,7 @@ impl Needs {
     }
 
     /// Adds a need for a field of the pod.
-    fn field(&mut self, who: String, path: Path, test: Test) {
+    fn field(&mut self, who: String, path: FieldPath, test: Test) {
         self.ask(Code::PodFieldMismatch, who, Want::Field(path, test));
     }
 
@@ -240,7 +240,7 @@ impl Needs {
     }
 
     /// Adds the need that the container `name` has the profile of the annotation `value`, or none.
-    fn profile_of(&mut self, who: &str, name: &str, fields: [Path; 2], value: &str, spec: &v1alpha1::Template) {
+    fn profile_of(&mut self, who: &str, name: &str, fields: [FieldPath; 2], value: &str, spec: &v1alpha1::Template) {
         let (kinds, file) = profile(value);
         let is_app_armor = fields == APP_ARMOR_PROFILE;
         let rows = fields.into_iter().zip([kinds, file.into_iter().map(str::to_owned).collect()]);
@@ -267,13 +267,13 @@ impl Needs {
         }
         for device in objects(item, &["volumeDevices"]) {
             self.field(told("volumeDevices"), &["hostUsers"], Test::IsNot(false));
-            self.volume(told("volumeDevices"), text(device, "name"), Source::Claim, spec);
+            self.volume(told("volumeDevices"), text(device, "name"), VolumeKind::Claim, spec);
         }
         for mount in objects(item, &["volumeMounts"]) {
             self.mount(&format!("the template's {who}"), mount, spec);
             // A path of the node in the template takes `--allow-in-templates=host-paths`. One of the workload would give the
             // same without it.
-            self.volume(told("volumeMounts"), text(mount, "name"), Source::NoHostPath, spec);
+            self.volume(told("volumeMounts"), text(mount, "name"), VolumeKind::NoHostPath, spec);
         }
         self.files(&format!("the template's {who}"), objects(item, &["env"]), spec);
         if objects(item, &["resizePolicy"]).any(|policy| text(policy, "restartPolicy") == "RestartContainer") {
@@ -305,7 +305,7 @@ impl Needs {
     }
 
     /// Adds a need for the volume `name` of the workload, if the template has none of that name.
-    fn volume(&mut self, who: String, name: &str, source: Source, spec: &v1alpha1::Template) {
+    fn volume(&mut self, who: String, name: &str, source: VolumeKind, spec: &v1alpha1::Template) {
         if !has_volume(spec, name) {
             self.ask(Code::PodFieldMismatch, who, Want::Volume(name.to_owned(), source));
         }
@@ -316,14 +316,14 @@ impl Needs {
         for item in env {
             if let Some(name) = at(item, &["valueFrom", "fileKeyRef", "volumeName"]).and_then(Value::as_str) {
                 let told = format!("variable `{}` of {who}, read from a file of volume `{name}`,", text(item, "name"));
-                self.volume(told, name, Source::EmptyDir, spec);
+                self.volume(told, name, VolumeKind::EmptyDir, spec);
             }
         }
     }
 
     fn mount(&mut self, who: &str, mount: &RawObject, spec: &v1alpha1::Template) {
         if mount.get("bindMountOptions").is_some_and(|options| !is_empty(options)) {
-            self.volume(format!("`bindMountOptions` of {who}"), text(mount, "name"), Source::NoImage, spec);
+            self.volume(format!("`bindMountOptions` of {who}"), text(mount, "name"), VolumeKind::NoImage, spec);
         }
     }
 

@@ -118,7 +118,7 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// If a container has no name, an impossible name or the name of another one, or if one of its lists is no list: a
     /// marker could not name our additions.
-    pub(super) fn own(&self, template: &Template, matching: &[&Template]) -> Result<Vec<Own<'a>>, Conflict> {
+    pub(super) fn own(&self, template: &Template, matching: &[&Template]) -> Result<Vec<OwnContainer<'a>>, Conflict> {
         if !tables::reaches_in(&template.spec) {
             return Ok(Vec::new());
         }
@@ -149,7 +149,7 @@ impl<'a> Pod<'a> {
                         "list",
                     ));
                 }
-                own.push(Own { list, index, name, item });
+                own.push(OwnContainer { list, index, name, item });
             }
         }
         Ok(own)
@@ -172,7 +172,7 @@ impl<'a> Pod<'a> {
 
     /// The pointers of `inner` of `own` in the workload: for a patch, with the container's index, and for a marker,
     /// with its name.
-    pub(super) fn pointers_in(&self, own: &Own<'_>, inner: &Inner) -> (PointerBuf, PointerBuf) {
+    pub(super) fn pointers_in(&self, own: &OwnContainer<'_>, inner: &Inner) -> (PointerBuf, PointerBuf) {
         let index = own.index.to_string();
         (
             self.pointer(&["spec", own.list.field, &index, inner.field]),
@@ -188,7 +188,7 @@ impl<'a> Pod<'a> {
 }
 
 /// A container of the user's own.
-pub(super) struct Own<'a> {
+pub(super) struct OwnContainer<'a> {
     /// The list with the container.
     pub(super) list: &'static List,
     index: usize,
@@ -196,7 +196,7 @@ pub(super) struct Own<'a> {
     item: &'a RawObject,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnContainer<'a> {
     /// The item of `inner` whose key is `key`.
     pub(super) fn find(&self, inner: &Inner, key: &str) -> Option<&'a RawObject> {
         let items = self.item.get(inner.field).and_then(Value::as_array).into_iter().flatten();

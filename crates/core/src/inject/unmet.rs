@@ -1,6 +1,6 @@
 //! The needs of a template ([`super::needs`]) that a workload does not meet.
 
-use super::needs::{MAX_ANNOTATIONS, Need, Source, Test, Turn, Usage, Want};
+use super::needs::{MAX_ANNOTATIONS, Need, Test, Turn, Usage, VolumeKind, Want};
 use super::obstacle::Conflict;
 use super::pod::{Network, Pod};
 use super::tables::{ANNOTATIONS, CONTAINERS, INIT_CONTAINERS, LABELS, LISTS, List};
@@ -117,22 +117,22 @@ fn container<'a>(pod: &Pod<'a>, name: &str) -> Option<&'a RawObject> {
     [INIT_CONTAINERS, CONTAINERS].into_iter().find_map(|field| pod.find(list(field), name))
 }
 
-fn volume(pod: &Pod<'_>, name: &str, source: Source) -> Option<String> {
+fn volume(pod: &Pod<'_>, name: &str, source: VolumeKind) -> Option<String> {
     let there = pod.find(list("volumes"), name);
     let has = |field: &str| there.is_some_and(|volume| value::at(volume, &[field]).is_some());
     match source {
         // No check for existence, because it was made before.
-        Source::Claim => {
+        VolumeKind::Claim => {
             let is_claim = has("persistentVolumeClaim") || has("ephemeral");
             (there.is_some() && !is_claim).then(|| format!("names volume `{name}`, which is no claim"))
         }
-        Source::NoImage => has("image").then(|| format!("names volume `{name}`, which is an image")),
-        Source::NoHostPath => has("hostPath").then(|| {
+        VolumeKind::NoImage => has("image").then(|| format!("names volume `{name}`, which is an image")),
+        VolumeKind::NoHostPath => has("hostPath").then(|| {
             format!(
                 "names volume `{name}` of the workload, which is a path of the node: the template must have it, too"
             )
         }),
-        Source::EmptyDir => {
+        VolumeKind::EmptyDir => {
             // Because the server makes a volume without a source an empty directory.
             let is_bare =
                 there.is_some_and(|volume| volume.iter().all(|(key, value)| key == "name" || value.is_null()));

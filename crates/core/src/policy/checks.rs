@@ -281,7 +281,7 @@ fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
 
 /// The lists of names of Namespaces that a policy has.
 #[derive(Clone, Debug)]
-pub(super) struct Namespaces {
+pub(super) struct NamespaceLists {
     /// None lets all through.
     listed: Option<Globs>,
     excluded: Globs,
@@ -290,7 +290,7 @@ pub(super) struct Namespaces {
 /// Globs, as they are written and compiled.
 type Globs = Vec<(String, WildMatch)>;
 
-impl Namespaces {
+impl NamespaceLists {
     /// The lists of `spec`.
     pub(super) fn of(spec: &SidecarPolicySpec) -> Self {
         let globs = |list: &Vec<String>| list.iter().map(|glob| (glob.clone(), WildMatch::new(glob))).collect();

@@ -50,7 +50,7 @@ pub struct Policy {
     pub validations: Vec<CompiledValidation>,
     /// The pace and the steps of its rollouts, with defaults for what the spec leaves out. Some if and only if it rolls.
     pub rolling: Option<RollingUpdate>,
-    namespaces: checks::Namespaces,
+    namespaces: checks::NamespaceLists,
     added: deliver::Added,
     /// What a rollout in steps makes of it.
     share: deliver::Share,
@@ -157,7 +157,7 @@ impl Policy {
                 .collect(),
             validations: spec.validations.iter().filter_map(CompiledValidation::compile).collect(),
             rolling: spec.rolling_update(),
-            namespaces: checks::Namespaces::of(&spec),
+            namespaces: checks::NamespaceLists::of(&spec),
             added: deliver::Added::of(name, &spec),
             share: deliver::Share::All,
             spec,

@@ -6,13 +6,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The path of a part of an object, from its root. An empty path is the whole object.
-pub(crate) type Path = Vec<String>;
+pub(crate) type ObjectPath = Vec<String>;
 
 /// The parts of an object of `kind` on which `demand` of `policy` depends: those that its expression reads, and those
 /// that decide whether the policy selects the object.
 ///
 /// A path ends at the first part that need not be a map, because the part below it may not exist.
-pub(crate) fn parts(policy: &Policy, demand: &CompiledValidation, kind: &Kind) -> BTreeSet<Path> {
+pub(crate) fn parts(policy: &Policy, demand: &CompiledValidation, kind: &Kind) -> BTreeSet<ObjectPath> {
     let metadata = |field: &str| vec!["metadata".to_owned(), field.to_owned()];
     let conditions = policy.conditions.iter().map(|(_, condition)| condition);
     let read = conditions.chain([&demand.expression]).flat_map(|expression| expression.places_of_object());
@@ -29,12 +29,12 @@ pub(crate) fn is_unchanged(policy: &Policy, demand: &CompiledValidation, old: &W
     parts.iter().all(|path| at(old_seen, path) == at(new_seen, path))
 }
 
-fn at<'a>(value: &'a Value, path: &Path) -> Option<&'a Value> {
+fn at<'a>(value: &'a Value, path: &ObjectPath) -> Option<&'a Value> {
     path.iter().try_fold(value, |at, step| at.get(step))
 }
 
 /// The beginning of `fields` that exists, or whose last step is the only one that may be missing.
-fn known(mut fields: Path, kind: &Kind) -> Path {
+fn known(mut fields: ObjectPath, kind: &Kind) -> ObjectPath {
     let end = (0..fields.len()).find(|&end| !is_map(&fields[..end], kind));
     fields.truncate(end.unwrap_or(fields.len()));
     fields

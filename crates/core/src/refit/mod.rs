@@ -157,7 +157,7 @@ impl From<Reason> for Unchanged {
 
 /// A change of the pod template of a workload.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct TemplateChange {
     /// The whole object after the change.
     pub body: Value,
     /// The change as a patch. It begins with tests of `metadata.uid` and `metadata.resourceVersion`, and changes nothing
@@ -206,9 +206,9 @@ pub fn template_update<'a>(
     workload: &Workload,
     from: impl IntoIterator<Item = &'a Revision>,
     goal: Goal<'_>,
-) -> Result<Change, Unchanged> {
+) -> Result<TemplateChange, Unchanged> {
     let workload = &*goal.to.view(workload);
-    let own = Own::of(workload, from, &goal.to.name)?;
+    let own = OwnContent::of(workload, from, &goal.to.name)?;
     let decision = verdict(&own.workload, goal)?;
     let planned = plan(&own.workload, own.marker.as_ref(), goal, &decision)?;
     own.change(workload, planned.body, planned.leftovers, goal.policies)
@@ -223,8 +223,8 @@ pub fn template_update<'a>(
 ///
 /// # Errors
 /// Why nothing changes.
-pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<Change, Unchanged> {
-    let own = Own::of(workload, [from], &from.template.policy)?;
+pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<TemplateChange, Unchanged> {
+    let own = OwnContent::of(workload, [from], &from.template.policy)?;
     let undone = undo_those(&own.workload, |name| name == own.policy, |_| false);
     let (body, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
@@ -232,14 +232,14 @@ pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Res
 }
 
 /// A workload whose marker of a policy lists only what is the policy's own.
-struct Own<'a> {
+struct OwnContent<'a> {
     policy: &'a str,
     workload: Cow<'a, Workload>,
     /// None if the workload has no marker of the policy.
     marker: Option<Marker>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnContent<'a> {
     /// The content of `policy` in `workload`. `from` are the known revisions.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ impl<'a> Own<'a> {
         body: Value,
         leftovers: Vec<Leftover>,
         policies: &Policies,
-    ) -> Result<Change, Unchanged> {
+    ) -> Result<TemplateChange, Unchanged> {
         if let Some(left) = leftovers.iter().find(|left| left.cause != LeftoverCause::Mounted) {
             return Err(Unchanged::edited(&left.pointer, &left.to_string()));
         }
@@ -294,7 +294,7 @@ impl<'a> Own<'a> {
             let message = format!("`{pointer}` belongs to SidecarPolicy `{other}` as well, which would lose it");
             return Err(Unchanged::new(Cause::NotInjected(Code::PolicyConflict), message));
         }
-        Ok(Change { patch: guarded(&stored.body, &after.body), body: after.body, kept: leftovers })
+        Ok(TemplateChange { patch: guarded(&stored.body, &after.body), body: after.body, kept: leftovers })
     }
 }
 
@@ -365,7 +365,7 @@ fn verdict(workload: &Workload, goal: Goal<'_>) -> Result<Decision, Unchanged> {
 }
 
 /// A workload with the new content of a policy in place of its old one.
-struct Planned<'a> {
+struct Replanned<'a> {
     body: Value,
     /// The template as it is delivered to the workload.
     template: &'a Template,
@@ -384,7 +384,7 @@ fn plan<'a>(
     marker: Option<&Marker>,
     goal: Goal<'a>,
     decision: &Decision,
-) -> Result<Planned<'a>, Unchanged> {
+) -> Result<Replanned<'a>, Unchanged> {
     let Goal { to, site, .. } = goal;
     let template = deliver(to, workload, site.native_sidecars)?.template();
     let returns = |name: &str| has_volume(&template.spec, name);
@@ -402,7 +402,7 @@ fn plan<'a>(
     let mut body = base.patched(&patch);
     let mut planned = template.marker(&base.with_body(body.clone())).unwrap_or_default();
     order::settle(workload, &mut body, template, marker.unwrap_or(&Marker::default()), &mut planned);
-    Ok(Planned { body, template, marker: planned, leftovers })
+    Ok(Replanned { body, template, marker: planned, leftovers })
 }
 
 /// The first entry of `marker` of the policy `name` that changes from `before` to `after` and that another policy has,

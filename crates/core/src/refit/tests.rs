@@ -65,7 +65,7 @@ fn created(workload: &Workload, all: &[&Arc<Policy>]) -> Workload {
     workload.with_body(body)
 }
 
-fn update(workload: &Workload, from: &Policy, to: &Arc<Policy>) -> Result<Change, Unchanged> {
+fn update(workload: &Workload, from: &Policy, to: &Arc<Policy>) -> Result<TemplateChange, Unchanged> {
     template_update(workload, Some(&revision(from)), Goal { to, policies: &policies(&[to]), site: &site() })
 }
 

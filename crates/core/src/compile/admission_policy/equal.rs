@@ -7,7 +7,7 @@ use super::cel::{all, list, optional, quoted};
 use super::environment::Variables;
 use super::leaf::Leaf;
 use crate::api::v1alpha1::RawObject;
-use crate::inject::equal::{self, Keyed, Kind, ListKey, Others};
+use crate::inject::equal::{self, Keyed, ListKey, Others, Scalar};
 use crate::inject::tables::Fields;
 use crate::inject::value;
 use serde_json::Value;
@@ -45,7 +45,7 @@ impl<'a> Comparison<'a> {
             if self.is_after_admission && equal::is_readmitted(name, field) {
                 continue;
             }
-            let kind = if value::is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
+            let kind = if value::is_quantity(name, field) { Scalar::Quantity } else { Scalar::Plain };
             terms.push(self.field(value, actual, field, kind)?);
         }
         if fields == Fields::Closed {
@@ -57,7 +57,7 @@ impl<'a> Comparison<'a> {
         Ok(all(&terms))
     }
 
-    fn field(self, wanted: &Value, of: &str, field: &str, kind: Kind) -> Cel {
+    fn field(self, wanted: &Value, of: &str, field: &str, kind: Scalar) -> Cel {
         let absent = self.equals_absence(wanted, field, kind);
         let (actual, variable) = (optional(of, field), format!("v{}", self.depth));
         let mut equal = self.deeper().value(wanted, &variable, field, kind)?;
@@ -68,7 +68,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The condition that `actual`, an existing value, satisfies `wanted` for the field `name`.
-    fn value(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Cel {
+    fn value(self, wanted: &Value, actual: &str, name: &str, kind: Scalar) -> Cel {
         // An empty value equals absence.
         let otherwise = match self.equals_absence(wanted, name, kind) {
             true => is_empty(actual),
@@ -88,12 +88,12 @@ impl<'a> Comparison<'a> {
     }
 
     /// Whether an absent value satisfies `wanted` for the field `name`.
-    fn equals_absence(self, wanted: &Value, name: &str, kind: Kind) -> bool {
+    fn equals_absence(self, wanted: &Value, name: &str, kind: Scalar) -> bool {
         let compare = if self.is_after_admission { equal::compare_kept } else { equal::compare };
         compare(wanted, &Value::Null, name, kind).is_none()
     }
 
-    fn leaf(self, wanted: &Leaf, actual: &str, name: &str, kind: Kind) -> Cel {
+    fn leaf(self, wanted: &Leaf, actual: &str, name: &str, kind: Scalar) -> Cel {
         let equal = || Ok(format!("{actual} == {}", wanted.text()?));
         let Leaf::Literal(value) = wanted else { return equal() };
         let plain = match value::is_empty(value) {
@@ -102,7 +102,7 @@ impl<'a> Comparison<'a> {
             false => equal()?,
         };
         match value::nanos(value) {
-            Some(nanos) if kind == Kind::Quantity => Ok(quantity(nanos, actual, &plain)),
+            Some(nanos) if kind == Scalar::Quantity => Ok(quantity(nanos, actual, &plain)),
             _ => Ok(plain),
         }
     }
@@ -119,7 +119,7 @@ impl<'a> Comparison<'a> {
     fn ordered(self, wanted: &[Value], actual: &str, name: &str) -> Cel {
         let mut terms = vec![format!("size({actual}) == {}", wanted.len())];
         for (index, wanted) in wanted.iter().enumerate() {
-            terms.push(self.value(wanted, &format!("{actual}[{index}]"), name, Kind::Plain)?);
+            terms.push(self.value(wanted, &format!("{actual}[{index}]"), name, Scalar::Plain)?);
         }
         Ok(all(&terms))
     }
@@ -245,7 +245,8 @@ mod tests {
         let wanted = Leaf::Expression("object.wanted".to_owned());
         for (actual, expected) in [(json!("a"), true), (json!("b"), false), (json!(1), false), (json!(null), false)] {
             let object = json!({ "wanted": "a", "actual": actual });
-            let found = compares(&object, |comparison| comparison.leaf(&wanted, "object.actual", "value", Kind::Plain));
+            let found =
+                compares(&object, |comparison| comparison.leaf(&wanted, "object.actual", "value", Scalar::Plain));
             assert_eq!(found, expected, "{object}");
         }
     }

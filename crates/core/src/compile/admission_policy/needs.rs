@@ -11,7 +11,7 @@ use crate::api::pod_security::{
 };
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::inject::conflict::{self, BIDIRECTIONAL, PRIVILEGED, PROPAGATION};
-use crate::inject::needs::{MAX_ANNOTATIONS, Needs, Source, Test, Turn, Usage, Want};
+use crate::inject::needs::{MAX_ANNOTATIONS, Needs, Test, Turn, Usage, VolumeKind, Want};
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, LISTS, MAPS};
 use crate::inject::unmet::HOST_PROCESS;
 use crate::inject::value;
@@ -109,14 +109,14 @@ fn field(value: &str, test: &Test) -> String {
     }
 }
 
-fn volume(name: &str, source: Source, access: &Access) -> String {
+fn volume(name: &str, source: VolumeKind, access: &Access) -> String {
     let is_it = access.map_and("v", &format!("{} == {}", access.text_in("v", "name"), quoted(name)));
     let has = |field: &str| format!("{} != null", access.value("f[0]", &[field]));
     let (absent, test) = match source {
-        Source::Claim => ("size(f) == 0", any(&[has("persistentVolumeClaim"), has("ephemeral")])),
-        Source::NoImage => ("size(f) == 0", not(&has("image"))),
-        Source::NoHostPath => ("size(f) == 0", not(&has("hostPath"))),
-        Source::EmptyDir => {
+        VolumeKind::Claim => ("size(f) == 0", any(&[has("persistentVolumeClaim"), has("ephemeral")])),
+        VolumeKind::NoImage => ("size(f) == 0", not(&has("image"))),
+        VolumeKind::NoHostPath => ("size(f) == 0", not(&has("hostPath"))),
+        VolumeKind::EmptyDir => {
             let is_bare = "f[0].all(k, k == \"name\" || f[0][k] == null)".to_owned();
             ("false", all(&["size(f) != 0".to_owned(), any(&[has("emptyDir"), is_bare])]))
         }
