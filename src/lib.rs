@@ -27,6 +27,7 @@
 //! | what an injected workload looks like, and conflicts | core: [`inject`] |
 //! | the result of many policies for one workload | core: [`decision`] |
 //! | what a policy adds, and its revisions | core: [`content`] |
+//! | what one workload gets of a policy | core: [`policy::deliver`] and the file of that name |
 //! | how policies become CEL, or webhook configurations | core: [`compile`] |
 //! | the answers of the webhook | core: [`review`] |
 //! | the spelling, the length and the display of text from others | core: [`outside`]; in URLs: [`cluster::api`] |
