@@ -109,6 +109,7 @@ pub(super) struct Requests {
 }
 
 /// Draws the plan, and keeps the results of its requests.
+#[derive(Default)]
 pub(super) struct Planner {
     /// The plan; none after an input has changed.
     plan: Option<Arc<Plan>>,
@@ -119,19 +120,6 @@ pub(super) struct Planner {
     rendered: Rendered,
     /// The stored policies of the last plan: name with UID, form, generation.
     stored: Vec<(String, String, i64)>,
-}
-
-impl Default for Planner {
-    fn default() -> Self {
-        Self {
-            plan: None,
-            trials: BTreeMap::new(),
-            acceptances: Acceptances::new(),
-            blocked: BTreeMap::new(),
-            rendered: Rendered::default(),
-            stored: Vec::new(),
-        }
-    }
 }
 
 impl Planner {
