@@ -4,6 +4,8 @@
 //! `cargo bench --bench bench -- language` runs one part; `parts::PARTS` lists all. `SCPOL_BENCH_ROUNDS=3` runs fewer
 //! rounds, for a quick look.
 
+#![expect(clippy::too_many_lines, reason = "a test is a story, or a table of cases")]
+
 mod parts;
 #[path = "../tests/apiserver/rotation.rs"]
 mod rotation;

@@ -78,6 +78,8 @@
 //! `tests/architecture.rs` proves what is pure, that in this crate only its folder and one registry know an engine, and that folders do
 //! not import each other in a circle.
 
+#![cfg_attr(test, expect(clippy::too_many_lines, reason = "a test is a story, or a table of cases"))]
+
 pub mod board;
 pub mod cli;
 pub mod cluster;

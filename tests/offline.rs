@@ -1,5 +1,7 @@
 //! All tests without a server in one program. Each file is a module.
 
+#![expect(clippy::too_many_lines, reason = "a test is a story, or a table of cases")]
+
 mod access;
 mod architecture;
 mod author_check;

@@ -10,7 +10,6 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::PostParams;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 /// The number of questions at the same time.
@@ -66,17 +65,13 @@ impl Right {
     }
 
     /// The object of the right in messages.
-    pub fn object(&self) -> impl fmt::Display {
-        fmt::from_fn(|f| {
-            let (resource, subresource) = self.parts();
-            f.write_str(resource)?;
-            if !self.group.is_empty() {
-                write!(f, ".{}", self.group)?;
-            }
-            subresource.map_or(Ok(()), |subresource| write!(f, "/{subresource}"))?;
-            self.name.as_ref().map_or(Ok(()), |name| write!(f, " `{name}`"))?;
-            self.namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " in `{namespace}`"))
-        })
+    pub fn object(&self) -> String {
+        let (resource, subresource) = self.parts();
+        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        let subresource = subresource.map(|subresource| format!("/{subresource}")).unwrap_or_default();
+        let name = self.name.as_ref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        let namespace = self.namespace.as_ref().map(|namespace| format!(" in `{namespace}`")).unwrap_or_default();
+        format!("{resource}{group}{subresource}{name}{namespace}")
     }
 }
 

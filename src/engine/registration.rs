@@ -1,4 +1,4 @@
-//! Writes, recognises and deletes the registrations that engines render. [`probe`](super::probe) verifies them.
+//! Writes, recognises and deletes the registrations that engines render. [`probe`] verifies them.
 //!
 //! Objects without our label are never touched. Before we delete an object of our own, we mark it. An object that vanishes
 //! without the mark was deleted by somebody else: that is the emergency brake.

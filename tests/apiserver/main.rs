@@ -7,6 +7,8 @@
 //!
 //! `cargo test --test apiserver -- author` runs some of them. A file lists its tests in `tests![..]`.
 
+#![expect(clippy::too_many_lines, reason = "a test is a story, or a table of cases")]
+
 #[path = "../chaos/mod.rs"]
 mod chaos;
 #[path = "../support/console.rs"]

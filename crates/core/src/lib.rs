@@ -2,6 +2,8 @@
 //! registrations, and answers reviews of API servers. It has no client, reads no clock and does not wait: every input is a
 //! parameter.
 
+#![cfg_attr(test, expect(clippy::too_many_lines, reason = "a test is a story, or a table of cases"))]
+
 pub mod api;
 pub mod capabilities;
 pub mod compile;

@@ -395,7 +395,7 @@ impl Weight {
         weight.fixed += ANNOTATIONS.of(spec).map(|(key, value)| key.len() + value.len()).sum::<usize>();
         for inner in INNER.iter().filter(|inner| !(inner.items)(spec).is_empty()) {
             let beginning = format!("/spec/{INIT_CONTAINERS}/").len() + MAX_NAME + AROUND;
-            let keys = (inner.items)(spec).iter().map(|item| written(Token::new(&(inner.key)(item)).encoded()) + 1);
+            let keys = (inner.items)(spec).iter().map(|item| written(Token::new((inner.key)(item)).encoded()) + 1);
             let count = (inner.items)(spec).len();
             let parents = 2 * (beginning + inner.field.len() + 1);
             weight.each += parents + keys.map(|key| beginning + inner.field.len() + 1 + key).sum::<usize>();

@@ -116,7 +116,7 @@ impl Additions<'_> {
             for item in items {
                 let condition = all(&[template.fits.clone(), self.is_added(at, list, list.key_of(item), variables)]);
                 let value = value_of(item, list.field, variables)?;
-                match (list.place)(&template.delivery.template, item) {
+                match (list.place)(template.delivery.template, item) {
                     Place::Before => {
                         before.push((condition, add(&self.path(&format!("/spec/{}/0", list.field)), &value)))
                     }
@@ -272,7 +272,7 @@ impl Additions<'_> {
         let template = &self.templates[at];
         let items: Vec<(&'static Inner, &RawObject)> = template.inner_items().collect();
         let is_there =
-            |(inner, item): &(&'static Inner, &RawObject)| (inner.place)(&template.delivery.template, item) == place;
+            |(inner, item): &(&'static Inner, &RawObject)| (inner.place)(template.delivery.template, item) == place;
         let mut numbers: Vec<usize> = (0..items.len()).filter(|&number| is_there(&items[number])).collect();
         let mut operations = Vec::new();
         if numbers.is_empty() {

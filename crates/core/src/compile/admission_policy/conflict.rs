@@ -19,7 +19,7 @@ use std::ops::Range;
 
 /// Whether the templates of both contradict each other in a pod on such a network.
 pub(super) fn collide(one: &Delivery<'_>, other: &Delivery<'_>, network: Network) -> bool {
-    one.meets(other) && !conflict::collisions(&[&one.template, &other.template], network).is_empty()
+    one.meets(other) && !conflict::collisions(&[one.template, other.template], network).is_empty()
 }
 
 /// For each of `deliveries`, which come by priority, the condition that it matches and stays beside all others that
@@ -140,7 +140,7 @@ fn inner(
 /// The conditions that the workload has the volumes that the template's containers and mounts name.
 fn volumes(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) -> Vec<String> {
     let spec = &delivery.template.spec;
-    let containers: Vec<_> = conflict::running(&delivery.template).collect();
+    let containers: Vec<_> = conflict::running(delivery.template).collect();
     let by_containers = containers.iter().flat_map(|container| container.volumes());
     let by_mounts = spec.volume_mounts.iter().filter_map(|mount| mount.get("name")?.as_str());
     let needed: BTreeSet<&str> = by_containers.chain(by_mounts).filter(|name| !has_volume(spec, name)).collect();
@@ -164,7 +164,7 @@ fn host_ports(delivery: &Delivery<'_>, access: &Access) -> Option<String> {
 }
 
 fn on(delivery: &Delivery<'_>, access: &Access, network: Network) -> Option<String> {
-    let containers: Vec<_> = conflict::running(&delivery.template).collect();
+    let containers: Vec<_> = conflict::running(delivery.template).collect();
     let ports = |is_meant: fn(Phase) -> bool| -> Vec<String> {
         let meant = containers.iter().filter(|container| is_meant(container.phase()));
         meant.flat_map(|container| container.host_ports(network)).map(|port| is_taken(&port, access, network)).collect()

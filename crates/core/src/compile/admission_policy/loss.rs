@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// The readable marker of `policy` on the pod, as text; empty if there is none.
 pub(super) fn marker_of(policy: &Policy, access: &Access, variables: &mut Variables) -> String {
-    let (key, pattern) = (quoted(&policy.marker_key()), quoted(&marker::pattern()));
+    let (key, pattern) = (quoted(policy.marker_key()), quoted(&marker::pattern()));
     let (value, is_text) = match access.shape {
         Shape::Typed if access.is_pod => (format!("{}.metadata.?annotations[?{key}].orValue(\"\")", access.root), ""),
         Shape::Typed => (format!("{}.?metadata.?annotations[?{key}].orValue(\"\")", access.pod), ""),
@@ -117,7 +117,7 @@ pub(super) fn may_be_lost(access: &Access, policies: &[&Policy]) -> String {
     let mut terms = vec![is_alive()];
     if access.shape == Shape::Typed {
         let pod = access.pod.replacen(OBJECT, OLD, 1);
-        let keys = policies.iter().map(|policy| quoted(&policy.marker_key())).collect::<Vec<_>>();
+        let keys = policies.iter().map(|policy| quoted(policy.marker_key())).collect::<Vec<_>>();
         let annotations = format!("{pod}.?metadata.?annotations.orValue({{}})");
         terms.push(format!("[{}].exists(k, k in {annotations})", keys.join(", ")));
         terms.push(format!("{} != {pod}", access.pod));

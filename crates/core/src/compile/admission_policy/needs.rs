@@ -25,7 +25,7 @@ const ROUNDING: &str = "1.000000000001";
 pub(super) fn met(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) -> Vec<String> {
     let needs = delivery.template.needs();
     let mut terms: Vec<String> = needs.list.iter().map(|need| want(&need.want, access, variables)).collect();
-    if delivery.is_for_host_network() && conflict::own_clash(&delivery.template).is_some() {
+    if delivery.is_for_host_network() && conflict::own_clash(delivery.template).is_some() {
         terms.push(not(&access.is_on_host_network()));
     }
     terms.extend(host_process(needs, delivery.is_for_host_network(), access));

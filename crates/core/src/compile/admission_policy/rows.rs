@@ -196,7 +196,7 @@ impl Rows<'_> {
 
     /// True where the pod has no marker of `policy` with the current hash, or `whole` is false.
     fn without_marker(&self, policy: &Policy, whole: &str, environment: &mut dyn Environment) -> Term {
-        let key = quoted(&policy.marker_key());
+        let key = quoted(policy.marker_key());
         let is_ours = |value: &str| all(&[is_current(policy, value), whole.to_owned()]);
         match self.access.shape {
             Shape::Typed if self.access.is_pod => Term::OfMap(ANNOTATIONS, not(&entry(ANNOTATIONS, &key, is_ours))),
@@ -348,7 +348,7 @@ impl Rows<'_> {
     fn marker_in(&self, access: &Access, policy: &Policy) -> String {
         let path = self.kind.pod_path.iter().flatten();
         let pod = path.fold(access.root.to_owned(), |at, step| optional(&at, step));
-        format!("{pod}.?metadata.?annotations[?{}]", quoted(&policy.marker_key()))
+        format!("{pod}.?metadata.?annotations[?{}]", quoted(policy.marker_key()))
     }
 
     /// The part of row 7 about the request: the version and the namespace.

@@ -241,7 +241,7 @@ fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Res
         let own = super::own::of(delivery, &deliveries, &access, &mut variables);
         let Ok(fits) = super::conflict::fits(delivery, &access, own.as_ref(), &mut variables) else { continue };
         if ask(&delivery.matches, &variables) {
-            let checked = crate::inject::check(workload, &delivery.template, &[&delivery.template], Standard::NEWEST);
+            let checked = crate::inject::check(workload, delivery.template, &[delivery.template], Standard::NEWEST);
             verdicts.push((ask(&fits, &variables), checked, fits));
         }
     }
