@@ -22,6 +22,7 @@
 //! | a field, a bound or a rule of the custom resource | core: [`api`] (`v1alpha1`, `rules`, `crd`), then `make crds` |
 //! | a code and its text | core: [`api::code`] |
 //! | the text of a condition | core: [`api::condition`] |
+//! | which built-in kinds are workloads | core: [`workload`] (`TABLE`) |
 //! | which workloads a policy matches | core: [`policy::checks`] |
 //! | what expressions mean | the crate `admission-cel` |
 //! | what an injected workload looks like, and conflicts | core: [`inject`] |
@@ -45,14 +46,18 @@
 //! | the reports of `--reports` | [`workloads::reports`] |
 //! | how a stored workload gets another content of a policy, or loses it | core: [`refit`] |
 //! | which workloads a rollout touches, when and in which order | core: [`rollout`]; the loop around it: [`roller`] |
+//! | the steps of a rollout | core: [`rollout::steps`]; for new workloads [`policy::extent`] |
 //! | the facts that tasks of the process tell each other | [`board`] |
 //! | how we connect, watch, lead and write events | [`cluster`] |
-//! | what an answer of the server means, and which rights we have | [`cluster::answer`], [`cluster::rights`] |
+//! | what an answer of the server means; how we ask for rights | [`cluster::answer`], [`cluster::rights`] |
+//! | which rights the operator is granted | `config/rbac`; `scpol check` reads them: [`cli`] (`check/rights`) |
 //! | how rooms say which policy they mean | core: [`policy::PolicyRef`] |
 //! | how objects of ours are written and deleted beside other clients | [`cluster::keep`] |
 //! | the connection, configuration and caches of the process | [`operator`] |
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |
 //! | commands and flags | [`cli`] |
+//! | a column of `kubectl get`; of `scpol status` | core: `printcolumn` in `api/v1alpha1.rs`; [`cli`] (`status/mod`) |
+//! | what an API server can do; the names of our objects | core: [`capabilities`], [`naming`] |
 //! | the scrape, the probes, the log | [`metrics`], [`serving`], [`telemetry`] |
 //! | which connections a port accepts, keeps and closes | `listener` |
 //! | waiting times that no flag sets | [`timing`] |

@@ -34,7 +34,7 @@
 //! | [`answer`] | what became of an attempt on one workload |
 //! | [`record`] | what a revision says about its rollout |
 //! | [`stored`] | the stored revisions, and what new workloads get meanwhile |
-//! | [`steps`] | which namespaces have the update revision |
+//! | [`steps`] | which workloads have the update revision |
 //! | [`removal`] | the same machine for a command that takes the content of a policy out of running pods |
 //! | [`limit`] | the limit of evictions in a minute |
 //! | [`member`] | workloads and the controllers of pods, as far as rollouts need them |
