@@ -259,12 +259,18 @@ impl Inventory<'_> {
     }
 }
 
-/// The API of `resource` in `namespace`; of all namespaces, and of none, if that is none or empty.
+/// The API of `resource` in `namespace`, or in all namespaces. An empty namespace, such as that of an unset variable, is no namespace:
+/// each request fails.
 pub(super) fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
-    match namespace.filter(|namespace| !namespace.is_empty()) {
+    match namespace {
         None => Api::all_with(client.clone(), resource),
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
     }
+}
+
+/// The API of the `resource` of an object that is in `namespace`, which is empty if it is in none.
+pub(super) fn api_of(client: &Client, resource: &ApiResource, namespace: &str) -> Api<Object> {
+    api(client, resource, Some(namespace).filter(|namespace| !namespace.is_empty()))
 }
 
 /// The resource for requests about `kind`.

@@ -480,7 +480,7 @@ impl<W: Write> Uninstall<'_, W> {
     }
 
     fn api(&self, piece: &Piece) -> Api<Object> {
-        live::api(self.installed.client, &piece.resource, Some(piece.object.namespace()))
+        live::api_of(self.installed.client, &piece.resource, piece.object.namespace())
     }
 
     /// Deletes `piece`. Returns false if that failed.

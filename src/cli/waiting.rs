@@ -151,7 +151,7 @@ fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) ->
 /// Removes the names for which `is_cleared` is true from the pending list of `object`, at any position, and nothing
 /// else.
 pub(super) async fn clear(client: &Client, object: &mut WaitingObject, is_cleared: &impl Fn(&str) -> bool) {
-    let api = live::api(client, &object.api, Some(&object.namespace));
+    let api = live::api_of(client, &object.api, &object.namespace);
     // The object may change meanwhile, so each try reads it again. The cache of an old server, to which the patch is
     // applied, may lag.
     for _ in 0..5 {

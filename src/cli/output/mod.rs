@@ -15,6 +15,7 @@ use serde_json::Value;
 use similar::TextDiff;
 use std::fmt::Display;
 use std::io::Write;
+use std::time::Duration;
 
 /// The version of the documents for machines.
 const API_VERSION: &str = "cli.scpol.dev/v1alpha1";
@@ -224,7 +225,9 @@ pub(super) fn age(seconds: i64) -> String {
 /// What changes `before` into `after`, as a unified diff with `context` lines around each change; empty if nothing does.
 pub(super) fn unified_diff([before, after]: [&str; 2], names: [String; 2], context: usize) -> String {
     let [from, to] = names;
-    TextDiff::from_lines(before, after).unified_diff().context_radius(context).header(&from, &to).to_string()
+    // Documents that have nothing in common would take for ever.
+    let diff = TextDiff::configure().timeout(Duration::from_secs(1)).diff_lines(before, after);
+    diff.unified_diff().context_radius(context).header(&from, &to).to_string()
 }
 
 /// The name of an object in output: `deployments.apps shop/web`.

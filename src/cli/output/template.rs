@@ -68,7 +68,9 @@ fn part(inner: &str) -> Result<TemplatePart, String> {
         }
         _ => {
             let path = standard(inner)?;
-            parse_json_path(&path).map(TemplatePart::Path).map_err(|error| format!("`{{{inner}}}` is no path: {error}"))
+            parse_json_path(&path)
+                .map(TemplatePart::Path)
+                .map_err(|_| format!("`{{{inner}}}` is no path; write it as in `{{.items[*].name}}`"))
         }
     }
 }
@@ -183,6 +185,8 @@ mod tests {
             (r"{.items[*].labels.app\.kubernetes\.io/name} {.items[0].labels.a-b}", "x {y}"),
             ("{..name}", "envoy log"),
             ("{.items[0]['name','ready']}", "envoy True"),
+            // As kubectl: one field of all items, then the next.
+            ("{.items[*]['name','ready']}", "envoy log True False"),
             ("{.items[1]}", r#"{"missed":0,"name":"log","ready":"False"}"#),
             ("{.nothing}", ""),
             ("missed={ .items[*].missed } {\"}\"}", "missed=2 0 }"),
