@@ -208,6 +208,10 @@ impl Machine {
         if let Some(halted) = &record.progress.halted {
             return self.halted(seeing, &halted.message);
         }
+        if seeing.reached.is_some_and(|reached| reached.undone) {
+            // Somebody has taken the halt from the record. What goes back does so all the same.
+            return self.halted(seeing, "the rollout failed");
+        }
         if world.is_paused {
             return Progress::Paused("`spec.updateStrategy.paused` is true".into()).into();
         }

@@ -16,7 +16,7 @@ const COMPLETE: &str = "scpol.dev/complete";
 /// The annotation with the times of commands that were ahead of the leader's clock.
 const AHEAD: &str = "scpol.dev/ahead";
 /// The annotation with all else: see [`Course`].
-const PROGRESS: &str = "scpol.dev/progress";
+pub(super) const PROGRESS: &str = "scpol.dev/progress";
 /// The most entries of one list that count. A leader writes at most [`super::pace::BATCH`]. Users with the right to write
 /// ControllerRevisions can write more.
 pub(super) const MOST: usize = 256;
@@ -116,6 +116,16 @@ pub struct Halted {
     pub message: String,
 }
 
+impl Halted {
+    /// That of a rollout about which nothing can be read.
+    fn unreadable() -> Self {
+        let message = format!(
+            "the annotation `{PROGRESS}` of its revision cannot be read, so nobody knows whether it has failed"
+        );
+        Self { at: Timestamp::UNIX_EPOCH, message }
+    }
+}
+
 /// A write that a leader has announced.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Write {
@@ -195,12 +205,19 @@ impl Record {
         Self { progress: Course { times, ..Course::default() }, ..Self::default() }
     }
 
-    /// The record in the annotations of a revision. What is unreadable counts as absent, and of each list only the first 256 entries
-    /// count. Of the selectors that steps have reached, 64 KiB count.
+    /// The record in the annotations of a revision. What is unreadable counts as absent, but for a halt: whether a rollout that is not
+    /// complete was halted is unknown then, so it is. Of each list only the first 256 entries count. Of the selectors that steps have
+    /// reached, 64 KiB count.
     pub fn parse(annotations: &Value) -> Self {
         let text = |key: &str| annotations[key].as_str();
-        let progress = text(PROGRESS).and_then(|text| serde_json::from_str(text).ok());
-        let mut progress: Course = progress.unwrap_or_default();
+        let complete = text(COMPLETE).and_then(|text| text.parse().ok());
+        let read = text(PROGRESS).map(serde_json::from_str::<Course>);
+        let is_unreadable = matches!(read, Some(Err(_)));
+        let mut progress = read.and_then(Result::ok).unwrap_or_else(|| Course {
+            times: Times { ended: complete, ..Times::default() },
+            halted: (is_unreadable && complete.is_none()).then(Halted::unreadable),
+            ..Course::default()
+        });
         progress.writes = progress.writes.into_iter().take(MOST).collect();
         progress.evictions = progress.evictions.into_iter().rev().take(MOST).collect();
         progress.evicted = progress.evicted.into_iter().take(MOST).collect();
@@ -208,7 +225,7 @@ impl Record {
         progress.failed = progress.failed.into_iter().take(MOST).collect();
         Self {
             reached: text(REACHED).and_then(|text| serde_json::from_str(text).ok()).map(Reached::bounded),
-            complete: text(COMPLETE).and_then(|text| text.parse().ok()),
+            complete,
             ahead: text(AHEAD).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             progress,
         }
@@ -338,7 +355,9 @@ mod tests {
         assert_eq!((read.writes.len(), read.evictions.len()), (MOST, MOST));
         assert!(read.evictions.contains_key(&4999), "the last count");
         let unreadable = Record::parse(&json!({ COMPLETE: at(7).to_string(), PROGRESS: "{" }));
-        assert_eq!(unreadable, Record { complete: Some(at(7)), ..Record::default() });
+        assert_eq!((unreadable.complete, unreadable.progress.times.ended), (Some(at(7)), Some(at(7))));
+        assert_eq!(unreadable.progress.halted, None);
+        assert_eq!(Record::parse(&json!({ PROGRESS: "{" })).progress.halted, Some(Halted::unreadable()));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::rollout::facts::Unknown;
 use crate::rollout::health::Health;
 use crate::rollout::machine::Told;
 use crate::rollout::member::{Members, Owners};
-use serde_json::json;
+use crate::rollout::record::{PROGRESS, Record};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 #[test]
@@ -85,6 +86,38 @@ fn an_undo_goes_back_although_pods_were_evicted() {
         "{said}"
     );
     assert_eq!(scene.member(&back).carries, Carries::This);
+}
+
+#[test]
+fn a_record_that_somebody_has_damaged_ends_no_halt() {
+    for (on_failure, damaged) in
+        [(OnFailure::Halt, json!("{")), (OnFailure::Undo, json!("{")), (OnFailure::Undo, Value::Null)]
+    {
+        let mut scene = Scene::new();
+        scene.settings.on_failure = on_failure;
+        scene.replica_set("web", 1, OLD);
+        assert_eq!(scene.updates(), ["web-0"]);
+        let again = scene.evict(&pod("web-0"), NEW);
+        scene.member(&again).health.is_ready = false;
+        scene.stuck.insert(again.clone());
+        let (_, news) = scene.turn();
+        assert!(matches!(news.as_slice(), [Told::Halted(_)]), "{news:?}");
+        let reached = scene.record().reached.clone();
+        if reached.is_some() {
+            let member = scene.member(&again);
+            (member.revision, member.carries) = (hash(OLD).into(), Carries::Other("bad".into()));
+        }
+        let mut stored = scene.record().annotations();
+        stored[PROGRESS] = damaged.clone();
+        *scene.record() = Record::parse(&stored);
+        scene.new_leader();
+        scene.now += 1;
+        for _ in 0..2 {
+            let said = scene.said();
+            assert!(said.starts_with("Halted"), "{on_failure:?}, {damaged}: {said}");
+        }
+        assert_eq!(scene.record().reached, reached, "{on_failure:?}, {damaged}");
+    }
 }
 
 #[test]
