@@ -4,7 +4,7 @@
 //! # Guarantees
 //! An object that exists without our label is not written.
 
-use super::answer::CallError;
+use super::answer::{CallError, Meaning};
 use super::api::Api;
 use super::client::call;
 use crate::api::{MANAGED_BY, MANAGER};
@@ -59,13 +59,19 @@ pub async fn put(
         }
         let Some(mut object) = next(stored.as_ref()) else { return Ok(Put::AsIs) };
         object.metadata.resource_version = stored.as_ref().and_then(|stored| stored.metadata.resource_version.clone());
+        let is_new = stored.is_none();
         let written = match stored {
             Some(_) => call(api.replace(name, parameters, &object)).await,
             None => call(api.create(parameters, &object)).await,
         };
+        // Whether the object was deleted, changed or created in the meantime. A create that finds nothing lacks its resource.
+        let is_outdated = |error: &CallError| match error.means() {
+            Meaning::Conflict => true,
+            Meaning::NotFound => !is_new && !error.is_of_deleted_namespace(),
+            _ => false,
+        };
         match written {
-            // The object was deleted or changed in the meantime: read it again.
-            Err(error) if error.means().is_outdated() && tries < TRIES && !error.is_of_deleted_namespace() => {}
+            Err(error) if is_outdated(&error) && tries < TRIES => {}
             Ok(written) => return Ok(Put::Written(Box::new(written))),
             Err(error) => return Ok(Put::Refused(error)),
         }
@@ -136,6 +142,7 @@ mod tests {
         for (stored, codes, expected) in [
             (None, vec![], "GET POST"),
             (None, vec![409], "GET POST GET POST"),
+            (Some(ours()), vec![409], "GET PUT GET PUT"),
             (Some(ours()), vec![], "GET PUT"),
             (Some(ours()), vec![404, 409], "GET PUT GET PUT GET PUT"),
             (Some(object(&json!({ "team": "a" }))), vec![], "GET"),

@@ -7,7 +7,7 @@
 //! | state | an event leads to |
 //! |---|---|
 //! | [`Phase::Unregistered`] | `Registering`, unless a hold or a pause after a failure forbids it |
-//! | [`Phase::Registering`] | `Live`; after a failure back to what was in force before, or `Unregistered` |
+//! | [`Phase::Registering`] | `InForce`; after a failure back to what was in force before, or `Unregistered` |
 //! | [`Phase::InForce`] | `Registering` after a change or an edit by hand; `AskingOwners` when a part was deleted |
 //! | [`Phase::AskingOwners`] | a hold if the owners still exist, because then a person deleted it; else `Unregistered` |
 //! | [`Phase::Unregistering`] | `Unregistered` |

@@ -218,7 +218,8 @@ impl At<'_> {
             Meaning::Quota if !is_resize => Ok(()),
             Meaning::Quota => left(Code::QuotaExceeded),
             Meaning::Admission => left(Code::AdmissionDenied),
-            Meaning::Rules | Meaning::FailedTest => left(Code::ResultInvalid),
+            Meaning::Rules => left(Code::ResultInvalid),
+            // A failed test is that of a webhook's patch, and passes by itself: it is tried again.
             _ => Err(Answer::Failed(format!("cannot try the create of a pod: {error}"))),
         }
     }

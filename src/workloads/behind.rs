@@ -63,7 +63,8 @@ impl Around<'_> {
         fate: &census::Fate,
         workload: &Workload,
     ) -> Option<Behind> {
-        let (_, tally) = fate.iter().find(|(of, _)| *of == policy.reference())?;
+        let own = policy.reference();
+        let (_, tally) = fate.iter().find(|(of, _)| *of == own)?;
         if matches!(tally, Tally::Injected | Tally::Unknown) {
             return None;
         }

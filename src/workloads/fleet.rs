@@ -107,9 +107,13 @@ impl Fleet {
     /// Records that all workloads of `kind` have been compared with the policies whose basis was the same at the `begin` and is
     /// so `now`.
     pub fn counted(&mut self, kind: &Arc<Kind>, begin: &Bases, now: &Bases) {
-        for (_, of) in self.policies.iter_mut().filter(|(policy, _)| !now.contains_key(policy)) {
-            of.counted.clear();
-        }
+        self.policies.retain(|policy, of| {
+            let is_known = now.contains_key(policy);
+            if !is_known {
+                of.counted.clear();
+            }
+            is_known || !of.members.is_empty() || !of.beside.is_empty()
+        });
         for (policy, basis) in begin.iter().filter(|(policy, basis)| now.get(*policy) == Some(basis)) {
             self.of(policy).counted.insert(kind.clone(), *basis);
             self.has_changed = true;

@@ -63,9 +63,8 @@ pub type DeliveredPolicies = (Deliverer, Arc<Policies>);
 /// Whether `workload` has lost the sidecar that it had `before`, though `policy` acts on updates. An update that got the
 /// sidecar back in the same request shows nothing.
 fn has_lost(policy: &Policy, before: &census::Fate, workload: &Workload) -> bool {
-    let had = |(of, tally): &(PolicyRef, Tally)| {
-        *of == policy.reference() && matches!(tally, Tally::Injected | Tally::Outdated)
-    };
+    let own = policy.reference();
+    let had = |(of, tally): &(PolicyRef, Tally)| *of == own && matches!(tally, Tally::Injected | Tally::Outdated);
     policy.acts_on_update(&workload.kind) && before.iter().any(had) && policy.marker(workload).is_none()
 }
 
@@ -293,11 +292,12 @@ impl Workloads {
     ) -> Vec<(PolicyRef, Option<Member>)> {
         let rolling = policies.iter().filter(|policy| rolls(policy) && policy.kinds.contains(&workload.kind));
         let member = |policy: &Arc<Policy>| {
-            let is_matched = fate.iter().any(|(of, tally)| *of == policy.reference() && *tally != Tally::Unknown);
+            let own = policy.reference();
+            let is_matched = fate.iter().any(|(of, tally)| *of == own && *tally != Tally::Unknown);
             // A panic costs only this workload, and only for this policy.
             let read = || Member::of(workload, object.age(), policy, &self.operator.site());
             let read = || survival::attempt(&self.operator.metrics, "looking at a member of a rollout", read);
-            (policy.reference(), (is_matched && takes_part(workload)).then(read).flatten())
+            (own, (is_matched && takes_part(workload)).then(read).flatten())
         };
         rolling.map(member).collect()
     }
