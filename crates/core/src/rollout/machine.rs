@@ -209,7 +209,7 @@ impl Machine {
             return self.halted(seeing, &halted.message);
         }
         if seeing.reached.is_some_and(|reached| reached.undone) {
-            // Somebody has taken the halt from the record. What goes back does so all the same.
+            // The record lost its halt. An undo goes on without it.
             return self.halted(seeing, "the rollout failed");
         }
         if world.is_paused {

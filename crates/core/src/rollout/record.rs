@@ -211,13 +211,14 @@ impl Record {
     pub fn parse(annotations: &Value) -> Self {
         let text = |key: &str| annotations[key].as_str();
         let complete = text(COMPLETE).and_then(|text| text.parse().ok());
-        let read = text(PROGRESS).map(serde_json::from_str::<Course>);
-        let is_unreadable = matches!(read, Some(Err(_)));
-        let mut progress = read.and_then(Result::ok).unwrap_or_else(|| Course {
-            times: Times { ended: complete, ..Times::default() },
-            halted: (is_unreadable && complete.is_none()).then(Halted::unreadable),
-            ..Course::default()
-        });
+        let mut progress = match text(PROGRESS).map(serde_json::from_str::<Course>) {
+            Some(Ok(course)) => course,
+            unread => Course {
+                times: Times { ended: complete, ..Times::default() },
+                halted: (unread.is_some() && complete.is_none()).then(Halted::unreadable),
+                ..Course::default()
+            },
+        };
         progress.writes = progress.writes.into_iter().take(MOST).collect();
         progress.evictions = progress.evictions.into_iter().rev().take(MOST).collect();
         progress.evicted = progress.evicted.into_iter().take(MOST).collect();
