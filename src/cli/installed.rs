@@ -292,7 +292,7 @@ pub(super) fn setting(container: &Value, flag: &str) -> Option<String> {
         return Some(arguments.next().unwrap_or_default().to_owned());
     }
     let name = format!("SCPOL_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
-    let variable = container["env"].as_array()?.iter().find(|variable| variable["name"] == name)?;
+    let variable = container["env"].as_array()?.iter().rfind(|variable| variable["name"] == name)?;
     Some(variable["value"].as_str().unwrap_or_default().to_owned())
 }
 

@@ -173,7 +173,8 @@ fn expand(text: &str, container: &Value) -> Result<String, String> {
         .split_once("$(")
         .and_then(|(before, after)| after.split_once(')').map(|(variable, after)| (before, variable, after)))
     {
-        let mut variables = container["env"].as_array().into_iter().flatten();
+        // The last one, as the kubelet does.
+        let mut variables = container["env"].as_array().into_iter().flatten().rev();
         let value = variables.find(|entry| entry["name"] == variable).and_then(|entry| entry["value"].as_str());
         expanded.push_str(before);
         expanded.push_str(value.ok_or_else(|| variable.to_owned())?);

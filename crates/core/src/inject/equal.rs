@@ -7,6 +7,7 @@
 //!   `false` and 0 accept that value or absence, because some fields mean it (`runAsUser: 0`,
 //!   `allowPrivilegeEscalation: false`);
 //! - a port without protocol is a TCP port;
+//! - of two variables with one name, the last one is in effect;
 //! - a field that only `actual` has comes from defaulting or admission, and makes no difference. The exception is an
 //!   object that is a choice between its fields: a volume with another source is another volume.
 //!
@@ -214,6 +215,17 @@ pub(crate) struct Keyed {
     pub(crate) fields: Fields,
     /// The meaning of an item that only the workload has.
     pub(crate) others: Others,
+    /// The meaning of two items with one key.
+    pub(crate) twice: Twice,
+}
+
+/// The meaning of two items with one key in a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Twice {
+    /// The last one is in effect, as the kubelet passes variables on.
+    Last,
+    /// The order of all items counts.
+    Ordered,
 }
 
 /// The key of an item.
@@ -252,10 +264,28 @@ pub(crate) enum Others {
 }
 
 static KEYED: [Keyed; 4] = [
-    Keyed { field: "env", key: ListKey::Text("name"), fields: Fields::Closed, others: Others::Differ },
-    Keyed { field: "ports", key: ListKey::Port, fields: Fields::Open, others: Others::Differ },
-    Keyed { field: "volumeMounts", key: ListKey::Text("mountPath"), fields: Fields::Open, others: Others::Ignored },
-    Keyed { field: "volumeDevices", key: ListKey::Text("devicePath"), fields: Fields::Open, others: Others::Differ },
+    Keyed {
+        field: "env",
+        key: ListKey::Text("name"),
+        fields: Fields::Closed,
+        others: Others::Differ,
+        twice: Twice::Last,
+    },
+    Keyed { field: "ports", key: ListKey::Port, fields: Fields::Open, others: Others::Differ, twice: Twice::Ordered },
+    Keyed {
+        field: "volumeMounts",
+        key: ListKey::Text("mountPath"),
+        fields: Fields::Open,
+        others: Others::Ignored,
+        twice: Twice::Ordered,
+    },
+    Keyed {
+        field: "volumeDevices",
+        key: ListKey::Text("devicePath"),
+        fields: Fields::Open,
+        others: Others::Differ,
+        twice: Twice::Ordered,
+    },
 ];
 
 impl Keyed {
@@ -268,22 +298,28 @@ impl Keyed {
 fn compare_lists(wanted: &[Value], actual: &[Value], name: &str, rest: Rest) -> Option<Difference> {
     let is_short = actual.len() <= wanted.len() + MAX_ADDED;
     let keyed = Keyed::named(name).filter(|_| is_short);
-    let by_key = keyed.and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
+    let by_key = keyed.and_then(|keyed| {
+        // A repeated item has no effect, but the API server never adds one.
+        let is_repeatable = keyed.twice == Twice::Last && !matches!(rest, Rest::Defaults { .. });
+        Some((keyed, index(wanted, keyed, is_repeatable)?, index(actual, keyed, is_repeatable)?))
+    });
     match by_key {
         Some((keyed, wanted, actual)) => compare_keyed(&wanted, &actual, keyed, rest),
         None => compare_ordered(wanted, actual, name, rest),
     }
 }
 
-/// The objects of `items` by key; none if an item has no key, or the key of another one. Then their order counts.
-fn index<'a>(items: &'a [Value], keyed: &Keyed) -> Option<Index<'a>> {
+/// The objects of `items` by key; none if their order counts, because an item has no key, or the key of another one.
+/// `is_repeatable`: whether the last item with a key is in effect instead.
+fn index<'a>(items: &'a [Value], keyed: &Keyed, is_repeatable: bool) -> Option<Index<'a>> {
     let mut index = Index { order: Vec::new(), items: HashMap::new() };
     for item in items {
         let (key, fields) = (keyed.key.of(item)?, item.as_object()?);
-        if index.items.insert(key.clone(), fields).is_some() {
-            return None;
+        match index.items.insert(key.clone(), fields) {
+            None => index.order.push(key),
+            Some(_) if is_repeatable => {}
+            Some(_) => return None,
         }
-        index.order.push(key);
     }
     Some(index)
 }
@@ -527,7 +563,17 @@ mod tests {
             (
                 json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}),
                 json!({"env": [{"name": "A", "value": "2"}, {"name": "A", "value": "1"}]}),
-                Some("env[0].value"),
+                Some("env[A].value"),
+            ),
+            (
+                json!({"env": [{"name": "A", "value": "1"}]}),
+                json!({"env": [{"name": "A", "value": "2"}, {"name": "A", "value": "1"}]}),
+                None,
+            ),
+            (
+                json!({"ports": [{"containerPort": 1}]}),
+                json!({"ports": [{"containerPort": 1}, {"containerPort": 1}]}),
+                Some("ports[1]"),
             ),
             (
                 json!({"env": [{"name": "A"}]}),

@@ -197,10 +197,9 @@ pub(super) struct OwnContainer<'a> {
 }
 
 impl<'a> OwnContainer<'a> {
-    /// The item of `inner` whose key is `key`.
+    /// The item of `inner` that is in effect for `key`.
     pub(super) fn find(&self, inner: &Inner, key: &str) -> Option<&'a RawObject> {
-        let items = self.item.get(inner.field).and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(Value::as_object).find(|item| (inner.key)(item) == key)
+        inner.in_effect(self.item, key)
     }
 
     pub(super) fn item(&self) -> &'a RawObject {

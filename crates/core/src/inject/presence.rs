@@ -14,7 +14,6 @@ use super::pod::Pod;
 use super::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use crate::api::v1alpha1::RawObject;
 use crate::workload::Workload;
-use serde_json::Value;
 use std::cell::OnceCell;
 
 /// How much of the content of a template a workload has.
@@ -147,13 +146,11 @@ fn of_inner(pod: &Pod<'_>, template: &Template, others: &[&Template]) -> Presenc
             }
             let mut parts = wanted.iter().map(|(inner, item)| {
                 let key = (inner.key)(item);
-                let items = container.get(inner.field).and_then(Value::as_array).into_iter().flatten();
-                let mut same = items.filter_map(Value::as_object).filter(|there| (inner.key)(there) == key).peekable();
                 let (noun, of) = (inner.noun, list.noun);
-                if same.peek().is_none() {
+                let Some(there) = inner.in_effect(container, &key) else {
                     return Presence::Lacking(format!("{noun} `{key}` of {of} `{name}` is missing"));
-                }
-                match same.find_map(|there| equal::kept_difference(item, there, inner.fields)) {
+                };
+                match equal::kept_difference(item, there, inner.fields) {
                     None => Presence::Whole,
                     Some(difference) => {
                         Presence::Different(format!("{noun} `{key}` of {of} `{name}` has another `{difference}`"))
@@ -174,7 +171,7 @@ mod tests {
     use super::*;
     use crate::api::v1alpha1::Position;
     use crate::workload::Kind;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const PLAIN: Forms = Forms { plain: true, native: false };
     const EITHER: Forms = Forms { plain: true, native: true };

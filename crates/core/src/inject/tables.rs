@@ -6,6 +6,7 @@ use super::value::text;
 use crate::api::mount_path;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, EnvPlace, Place, RawObject};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A list of the pod's `spec` that templates add items to.
@@ -154,6 +155,15 @@ pub(crate) struct Inner {
     pub(crate) items: fn(&v1alpha1::Template) -> &[RawObject],
     /// The side of the user's items on which an item goes.
     pub(crate) place: fn(&Template, &RawObject) -> Place,
+}
+
+impl Inner {
+    /// The item of `container` that is in effect for `key`: the last one, because the kubelet and the container runtime let a
+    /// later variable replace an earlier one, and a later mount cover an earlier one.
+    pub(crate) fn in_effect<'a>(&self, container: &'a RawObject, key: &str) -> Option<&'a RawObject> {
+        let items = container.get(self.field).and_then(Value::as_array).into_iter().flatten();
+        items.rev().filter_map(Value::as_object).find(|item| (self.key)(item) == key)
+    }
 }
 
 /// The lists within a container.

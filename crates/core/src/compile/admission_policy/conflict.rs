@@ -4,7 +4,7 @@ use super::access::Access;
 use super::cel::{all, any, list, not, quoted};
 use super::delivery::Delivery;
 use super::environment::{Environment as _, Variables};
-use super::equal::Comparison;
+use super::equal::{Comparison, Repeated};
 use super::keys::has_key;
 use super::leaf::Leaf;
 use super::needs;
@@ -120,14 +120,12 @@ fn inner(
         for item in (inner.items)(&delivery.template.spec) {
             let items = access.list_in("c", inner.field);
             let is_it = has_key(inner, item, "e", access);
-            let same = Comparison::new(access, variables).fields(item, "f[0]", inner.fields, inner.field)?;
-            let is_free = match inner.field {
-                conflict::VOLUME_MOUNTS => all(&["size(f) == 0".to_owned(), needs::mount(item, access)]),
-                _ => "size(f) == 0".to_owned(),
+            let same = Comparison::new(access, variables).fields(item, "l", inner.fields, inner.field);
+            let can_be_added = match inner.field {
+                conflict::VOLUME_MOUNTS => needs::mount(item, access),
+                _ => "true".to_owned(),
             };
-            // The first item with the key decides.
-            let is_it = format!("[{items}.filter(e, {is_it})]");
-            equal.push(format!("{is_it}.all(f, {})", any(&[is_free, all(&["size(f) != 0".to_owned(), same])])));
+            equal.push(Repeated { list: &items, is_it: &is_it, item: "e" }.last("l", &can_be_added, same)?);
         }
     }
     Ok(own

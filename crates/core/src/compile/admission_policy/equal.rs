@@ -3,11 +3,11 @@
 
 use super::Cel;
 use super::access::{Access, Shape};
-use super::cel::{all, list, optional, quoted};
+use super::cel::{all, any, list, optional, quoted};
 use super::environment::Variables;
 use super::leaf::Leaf;
 use crate::api::v1alpha1::RawObject;
-use crate::inject::equal::{self, Keyed, ListKey, Others, Scalar};
+use crate::inject::equal::{self, Keyed, ListKey, Others, Scalar, Twice};
 use crate::inject::tables::Fields;
 use crate::inject::value;
 use serde_json::Value;
@@ -109,9 +109,9 @@ impl<'a> Comparison<'a> {
 
     fn list(self, wanted: &[Value], actual: &str, name: &str) -> Cel {
         let ordered = self.ordered(wanted, actual, name)?;
-        let keyed = Keyed::named(name).filter(|keyed| can_be_told_apart(wanted, keyed));
-        let Some(keyed) = keyed else { return Ok(ordered) };
-        let equal = self.keyed(wanted, actual, keyed)?;
+        let by_key = Keyed::named(name).and_then(|keyed| Some((keyed, in_effect(wanted, keyed)?)));
+        let Some((keyed, in_effect)) = by_key else { return Ok(ordered) };
+        let equal = self.keyed(&in_effect, actual, keyed)?;
         let is_short = format!("size({actual}) <= {}", wanted.len() + equal::MAX_ADDED);
         Ok(format!("({is_short} && {} ? {equal} : {ordered})", self.are_told_apart(actual, keyed)))
     }
@@ -124,22 +124,40 @@ impl<'a> Comparison<'a> {
         Ok(all(&terms))
     }
 
-    fn keyed(self, wanted: &[Value], actual: &str, keyed: &Keyed) -> Cel {
+    /// The condition that the items of `actual`, which are told apart, are `wanted`, of which each has another key.
+    fn keyed(self, wanted: &[&RawObject], actual: &str, keyed: &Keyed) -> Cel {
         let mut terms = Vec::new();
-        if keyed.others == Others::Differ && !self.is_after_admission {
-            // Each item exists once, and so does each wanted item, so equal sizes exclude other items.
-            terms.push(format!("size({actual}) == {}", wanted.len()));
-        }
         let item = format!("e{}", self.depth);
-        for wanted in wanted.iter().filter_map(Value::as_object) {
+        if keyed.others == Others::Differ && !self.is_after_admission {
+            terms.push(self.has_no_others(wanted, actual, keyed)?);
+        }
+        for wanted in wanted {
             let is_it = self.has_key_of(wanted, &item, keyed)?;
-            let equal = self.deeper().fields(wanted, &item, keyed.fields, keyed.field)?;
-            terms.push(format!("{actual}.exists({item}, {is_it} && {equal})"));
+            let equal = |item: &str| self.deeper().fields(wanted, item, keyed.fields, keyed.field);
+            terms.push(match keyed.twice {
+                Twice::Ordered => format!("{actual}.exists({item}, {is_it} && {})", equal(&item)?),
+                Twice::Last => {
+                    let last = format!("l{}", self.depth);
+                    Repeated { list: actual, is_it: &is_it, item: &item }.last(&last, "false", equal(&last))?
+                }
+            });
         }
         Ok(all(&terms))
     }
 
-    /// The condition that every item of `actual` is an object with a unique key.
+    /// The condition that each item of `actual` has the key of one of `wanted`, if all of `wanted` are there.
+    fn has_no_others(self, wanted: &[&RawObject], actual: &str, keyed: &Keyed) -> Cel {
+        // Each item exists once, and so does each wanted item, so equal sizes exclude other items.
+        if keyed.twice == Twice::Ordered {
+            return Ok(format!("size({actual}) == {}", wanted.len()));
+        }
+        let item = format!("e{}", self.depth);
+        let keys = wanted.iter().map(|wanted| self.has_key_of(wanted, &item, keyed)).collect::<Result<Vec<_>, _>>()?;
+        Ok(format!("{actual}.all({item}, {})", any(&keys)))
+    }
+
+    /// The condition that every item of `actual` is an object with a key, and with a key of its own where the order of
+    /// repeated ones counts.
     fn are_told_apart(self, actual: &str, keyed: &Keyed) -> String {
         let (item, other) = (format!("e{}", self.depth), format!("f{}", self.depth));
         let key = keyed.key.field();
@@ -149,17 +167,19 @@ impl<'a> Comparison<'a> {
             }
             ListKey::Text(_) => format!("{other}.{key} == {item}.{key}"),
         };
-        let unique = format!("{actual}.all({item}, {actual}.exists_one({other}, {same}))");
-        match (self.access.shape, keyed.key) {
-            (Shape::Typed, _) => unique,
+        let have_keys = match (self.access.shape, keyed.key) {
+            (Shape::Typed, _) => None,
             (Shape::Free, ListKey::Port) => {
-                format!("({actual}.all({item}, type({item}) == map && has({item}.{key})) && {unique})")
+                Some(format!("{actual}.all({item}, type({item}) == map && has({item}.{key}))"))
             }
-            (Shape::Free, ListKey::Text(_)) => format!(
-                "({actual}.all({item}, type({item}) == map && type({}.orValue(null)) == string) && {unique})",
+            (Shape::Free, ListKey::Text(_)) => Some(format!(
+                "{actual}.all({item}, type({item}) == map && type({}.orValue(null)) == string)",
                 optional(&item, key)
-            ),
-        }
+            )),
+        };
+        let are_unique = (keyed.twice == Twice::Ordered)
+            .then(|| format!("{actual}.all({item}, {actual}.exists_one({other}, {same}))"));
+        all(&have_keys.into_iter().chain(are_unique).collect::<Vec<_>>())
     }
 
     fn has_key_of(self, wanted: &RawObject, item: &str, keyed: &Keyed) -> Cel {
@@ -180,10 +200,38 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Whether each of `items` is an object with a unique key.
-fn can_be_told_apart(items: &[Value], keyed: &Keyed) -> bool {
+/// The items that are in effect; none if one is no object, has no key, or has the key of another one and the order counts.
+fn in_effect<'a>(items: &'a [Value], keyed: &Keyed) -> Option<Vec<&'a RawObject>> {
     let mut seen = HashSet::new();
-    items.iter().all(|item| item.is_object() && keyed.key.of(item).is_some_and(|key| seen.insert(key)))
+    let mut in_effect = Vec::new();
+    for item in items.iter().rev() {
+        let (key, item) = (keyed.key.of(item)?, item.as_object()?);
+        if seen.insert(key) {
+            in_effect.push(item);
+        } else if keyed.twice == Twice::Ordered {
+            return None;
+        }
+    }
+    in_effect.reverse();
+    Some(in_effect)
+}
+
+/// The items of a list with a certain key.
+pub(super) struct Repeated<'a> {
+    pub(super) list: &'a str,
+    /// The condition that an item, as the variable `item`, has the key.
+    pub(super) is_it: &'a str,
+    pub(super) item: &'a str,
+}
+
+impl Repeated<'_> {
+    /// The condition that the last one satisfies `holds`, as the variable `last`. `otherwise`: the condition if there is none.
+    pub(super) fn last(&self, last: &str, otherwise: &str, holds: Cel) -> Cel {
+        let Self { list, is_it, item } = self;
+        let all = format!("{last}s");
+        let holds = format!("[{all}[size({all}) - 1]].all({last}, {})", holds?);
+        Ok(format!("[{list}.filter({item}, {is_it})].all({all}, size({all}) == 0 ? {otherwise} : {holds})"))
+    }
 }
 
 /// The condition that `actual` equals absence.

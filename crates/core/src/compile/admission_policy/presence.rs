@@ -4,7 +4,7 @@ use super::Cel;
 use super::access::{Access, Shape};
 use super::cel::{all, any, list, matches_one, quoted};
 use super::environment::Variables;
-use super::equal::Comparison;
+use super::equal::{Comparison, Repeated};
 use super::keys::has_key;
 use super::leaf::Leaf;
 use crate::api::v1alpha1::RawObject;
@@ -94,9 +94,8 @@ impl Claimed<'_> {
             for item in (inner.items)(&self.policy.as_written().spec) {
                 let items = access.list_in("c", inner.field);
                 let is_it = has_key(inner, item, "e", access);
-                let equal = Comparison::after_admission(access, variables).fields(item, "e", inner.fields, "")?;
-                let is_other = access.map_and("e", &format!("({is_it} && !({equal}))"));
-                wanted.push(format!("{items}.exists(e, {is_it}) && !{items}.exists(e, {is_other})"));
+                let equal = Comparison::after_admission(access, variables).fields(item, "l", inner.fields, "");
+                wanted.push(Repeated { list: &items, is_it: &is_it, item: "e" }.last("l", "false", equal)?);
             }
         }
         Ok(all(&wanted))
