@@ -3,6 +3,7 @@
 //! A watch of all pods would cost more than everything else. The watches of workloads show which ones lack ready pods, and
 //! only the pods of those are listed, a few workloads at a time.
 
+use crate::api::is_dns_label;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, PolicyRef};
 use crate::workload::{Kind, ObjectRef, Workload};
@@ -78,8 +79,16 @@ fn shown<'a>(policy: &Policy, name: &'a str) -> &'a str {
     if policy.as_written().spec.all_containers().any(has) { name } else { "(of another template)" }
 }
 
-/// The label selector of the pods of `workload`, if not all of them are ready.
+/// The label that the controller of Jobs gives to their pods, on every version.
+const JOB_NAME: &str = "job-name";
+/// The most Jobs of one CronJob whose pods are listed.
+const JOBS: usize = 20;
+
+/// The label selector of the pods of `workload`, if not all of them are ready, or if that is unknown.
 pub fn unready_pods(workload: &Workload) -> Option<String> {
+    if workload.kind.resource == "cronjobs" && workload.kind.is_in("batch") {
+        return pods_of_jobs(workload);
+    }
     let number = |field: &str| workload.body["status"][field].as_i64().unwrap_or_default();
     if !READINESS.iter().any(|(all, ready)| number(all) > number(ready)) {
         return None;
@@ -87,6 +96,18 @@ pub fn unready_pods(workload: &Workload) -> Option<String> {
     let selector: LabelSelector = serde_json::from_value(workload.body["spec"]["selector"].clone()).ok()?;
     let selector = Selector::try_from(selector).ok()?.to_string();
     (!selector.is_empty()).then_some(selector)
+}
+
+/// The label selector of the pods of the active Jobs of a CronJob; none if no Job is active. A CronJob has no selector, and does
+/// not count pods.
+fn pods_of_jobs(cron_job: &Workload) -> Option<String> {
+    let active = cron_job.body["status"]["active"].as_array().into_iter().flatten();
+    // Users can write a status, and other names would not be a selector.
+    let names = active.filter_map(|job| job["name"].as_str()).filter(|name| is_dns_label(name));
+    // The newest ones are the last.
+    let names: BTreeSet<&str> = names.rev().take(JOBS).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    (!names.is_empty()).then(|| format!("{JOB_NAME} in ({})", names.join(",")))
 }
 
 /// A workload that lacks ready pods.
@@ -349,6 +370,33 @@ mod tests {
         for ready in [json!({}), json!({ "replicas": 2, "readyReplicas": 2 }), json!({ "active": [{}] })] {
             assert_eq!(selector(ready.clone()), None, "{ready}");
         }
+    }
+
+    #[test]
+    fn the_pods_of_a_cron_job_are_those_of_its_active_jobs() {
+        let selector = |active: Value| {
+            let kind = Kind::find("batch", "cronjobs").expect("built in");
+            let body =
+                json!({ "spec": { "selector": { "matchLabels": { "a": "b" } } }, "status": { "active": active } });
+            unready_pods(&Workload::new(kind, body))
+        };
+        let job = |name: &str| json!({ "kind": "Job", "name": name });
+        let many: Vec<Value> = (0..2 * JOBS).map(|number| job(&format!("j{number}"))).collect();
+        for (active, expected) in [
+            (json!(null), None),
+            (json!([]), None),
+            (json!(1), None),
+            (json!([{}, { "name": 7 }, job(""), job("a,b"), job("x) or (y"), job(&"a".repeat(64))]), None),
+            (json!([job("report-2"), job("report-1")]), Some("job-name in (report-1,report-2)")),
+        ] {
+            assert_eq!(selector(active.clone()).as_deref(), expected, "{active}");
+        }
+        let listed = selector(json!(many)).expect("some are active");
+        assert_eq!(listed.matches('j').count(), 1 + JOBS, "{listed}");
+        assert!(listed.contains(&format!("j{}", 2 * JOBS - 1)), "the last ones: {listed}");
+        let added = ["/spec/jobTemplate/spec/template/spec/containers/proxy"];
+        let found = stuck(&policies(), &pod(&added, &json!([waiting("proxy", "ImagePullBackOff")])));
+        assert_eq!(found.len(), 1, "their marker is that of the CronJob");
     }
 
     #[test]
