@@ -264,6 +264,7 @@ fn what_a_failed_hook_leaves_can_do_no_harm() {
     for hook in hooks {
         let (kind, policy) = (&hook["kind"], &hook["metadata"]["annotations"]["helm.sh/hook-delete-policy"]);
         let runs = ["Job", "Pod"].iter().any(|runs| kind == runs);
+        assert_eq!(hook["spec"]["ttlSecondsAfterFinished"] == 3600, kind == "Job", "a Job is left to no person");
         let expected = if runs { "" } else { ",hook-failed" };
         assert_eq!(*policy, format!("before-hook-creation,hook-succeeded{expected}"), "{kind}");
         for rule in hook["rules"].as_array().into_iter().flatten() {
