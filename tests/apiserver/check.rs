@@ -382,14 +382,18 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
         assert_eq!(code, 0, "{told}");
     }
     // From here on nobody repairs anything.
-    operator.signal("STOP")?;
     let found = world.checks("registrations", &[("Ok", "-")]).await?;
     found.has("certificate", &[("Ok", "-")]);
+    operator.signal("STOP")?;
+    // Its endpoint is there, and its port is open.
+    let found = world.checks("registrations", &[("Problem", "SCP0320")]).await?;
+    found
+        .says("MutatingWebhookConfiguration scpol-deployments.apps: the API server gets no answer from the webhook")?;
     for (resource, name, edit, told) in edits_by_hand() {
         let path = format!("{ROOT}/{resource}/{name}");
         let before = world.get(&path).await?.unwrap_or_default();
         world.patch(&path, &edit).await?;
-        let found = world.checks("registrations", &[("Problem", "SCP0324")]).await?;
+        let found = world.checks("registrations", &[("Problem", "SCP0324"), ("Problem", "SCP0320")]).await?;
         found.says(told)?;
         let part = if before["webhooks"].is_null() { "spec" } else { "webhooks" };
         world.patch(&path, &json!([{ "op": "replace", "path": format!("/{part}"), "value": before[part] }])).await?;

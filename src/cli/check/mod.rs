@@ -1,6 +1,7 @@
 //! `scpol check`: finds everything that keeps policies from working in a cluster, before or after the installation, and
 //! suggests fixes. One line per check. Changes nothing.
 
+mod answers;
 mod authors;
 mod certificate;
 mod engines;

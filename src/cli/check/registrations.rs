@@ -1,10 +1,9 @@
-//! Checks the registrations: each policy in force has one, there are no others, none was edited, and each webhook has an
-//! endpoint.
+//! Checks the registrations: each policy in force has one, there are no others, none was edited, and each webhook is answered.
 
-use super::CheckSubject;
 use super::report::CheckItem;
+use super::{CheckSubject, answers};
 use crate::api::code::Code;
-use crate::cli::installed::{OPERATOR, Piece, Way, needed};
+use crate::cli::installed::{Piece, Way, needed};
 use crate::cli::policies;
 use crate::engine::{self, Completing, EngineName, Sharing, StoredRegistration, registration, revision_of};
 use crate::naming::{kind_of, own_name};
@@ -12,7 +11,7 @@ use crate::policy::Policy;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-const CHECK: &str = "registrations";
+pub(super) const CHECK: &str = "registrations";
 
 pub(super) async fn check(subject: &CheckSubject<'_>, registered: &[Piece]) -> Vec<CheckItem> {
     let (ours, foreign): (Vec<_>, Vec<_>) = registered.iter().partition(|piece| piece.is_generated());
@@ -21,7 +20,7 @@ pub(super) async fn check(subject: &CheckSubject<'_>, registered: &[Piece]) -> V
     items.extend(left(subject, &ours));
     items.extend(ours.iter().filter_map(|piece| edited(subject, piece)));
     items.extend(foreign.iter().filter_map(|piece| intruder(subject, piece)));
-    items.extend(unserved(subject, &ours).await);
+    items.extend(answers::check(subject, &ours).await);
     if items.is_empty() {
         items.push(CheckItem::ok(CHECK, format!("{} of ours, as the policies want it", ours.len())));
     }
@@ -138,26 +137,4 @@ fn intruder(subject: &CheckSubject<'_>, piece: &Piece) -> Option<CheckItem> {
     let listed = engine.initializers_of(&piece.object.value()).into_iter().find(|name| subject.site.owns(name))?;
     let message = format!("{} is not ours, and lists our initializer `{listed}`", piece.title());
     Some(CheckItem::warning(CHECK, Code::ForeignConfiguration, message))
-}
-
-/// A finding if a webhook calls the operator's Service and no replica is ready.
-async fn unserved(subject: &CheckSubject<'_>, ours: &[&Piece]) -> Option<CheckItem> {
-    let webhook = ours.iter().find(|piece| {
-        let body = piece.object.value();
-        let mut entries = body["webhooks"].as_array().into_iter().flatten();
-        entries.any(|entry| entry["clientConfig"]["service"].is_object())
-    })?;
-    let endpoints = match subject.installed.own("Endpoints", "endpoints", OPERATOR).await {
-        Ok(endpoints) => endpoints,
-        Err(error) => return Some(CheckItem::unknown(CHECK, &error)),
-    };
-    let body = endpoints.map(|endpoints| endpoints.object.value()).unwrap_or_default();
-    let mut subsets = body["subsets"].as_array().into_iter().flatten();
-    let is_served = subsets.any(|subset| subset["addresses"].as_array().is_some_and(|ready| !ready.is_empty()));
-    let message = format!(
-        "{} calls the Service `{OPERATOR}` in `{}`, behind which no replica is ready",
-        webhook.title(),
-        subject.installed.namespace
-    );
-    (!is_served).then(|| CheckItem::problem(CHECK, Code::WebhookUnreachable, message))
 }
