@@ -8,7 +8,7 @@ use crate::cli::output::{Printing, counted};
 use crate::cli::policies::{InvalidPolicy, KnownPolicies};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::marker;
-use crate::lint::{late_references, needs, shared_ports, vet};
+use crate::lint::{late_references, needs, over_sources, shared_ports, vet};
 use crate::policy::checks::odd_values;
 use crate::policy::{Policy, Site};
 use crate::workload::Workload;
@@ -334,6 +334,7 @@ impl PolicyAnswer {
                 .into_iter()
                 .map(|(_, field, message)| format!("{field} {message}"))
                 .chain(late_references(policy, injected))
+                .chain(over_sources(policy, injected))
                 .collect(),
             ..Self::default()
         }

@@ -140,6 +140,9 @@ codes! {
     /// `failurePolicy: Fail` reaches namespaces of what a cluster needs to start: network, names, certificates, disks. While the operator cannot answer,
     /// their pods are refused, and the operator may need them to start.
     56 FailBlocksAddOns "Exclude these namespaces with `spec.excludeNamespaces`, select namespaces by label, or use `spec.failurePolicy: Ignore`.";
+    /// A variable of the template with `merge` goes into a container that does not have it, and that has sources of variables. A variable wins over
+    /// sources: if one of these sets it, the container loses that value.
+    68 MergedOverSources "Give the variable a `value` in the container, or leave the container out: `spec.template.appContainers`.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -227,6 +230,8 @@ codes! {
     /// The workload has the sidecar, and in some of its pods the sidecar does not start: its image cannot be pulled, its configuration lacks
     /// something, or it ends again and again.
     231 SidecarNotStarting "See the events of a pod that the message names: `kubectl describe pod`. Correct the template, and roll out the workloads, because only creates are injected.";
+    /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one.
+    240 VariableNotJoined "Give the variable a `value` in the workload, or leave its container out: `spec.template.appContainers`.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

@@ -32,6 +32,8 @@ const STEP_SELECTORS: [&str; 2] = [
 const LONGEST_PAUSE: Duration = Duration::from_secs(720 * 3600);
 /// The largest template, in bytes of JSON.
 const MAX_TEMPLATE: usize = 64 * 1024;
+/// The longest value of a variable with `merge`, in bytes: markers list it for each container.
+const MAX_PART: usize = 1024;
 /// The most that all `workloadSelector` of a policy have together, in bytes of JSON: a revision stores those of the steps that it
 /// has reached, and several edits of the steps must have room there ([`crate::policy::extent`]).
 const MAX_WORKLOAD_SELECTORS: usize = 16 * 1024;
@@ -456,6 +458,17 @@ static RULES: &[SpecRule] = &[
     },
     SpecRule {
         code: Code::TemplateInvalid,
+        must: "must have a `value` of 1 to 1024 bytes where `merge` is given, and `separator` only there, without control \
+               characters; e.g. `{name: JAVA_TOOL_OPTIONS, value: \"-javaagent:/agent/a.jar\", merge: Append}`",
+        cel: Vec::new,
+        find: |policy, found| {
+            for (index, item) in policy.added(|template| &template.env) {
+                found.add_if(is_wrong_part(item), &format!("spec.template.env[{index}]"));
+            }
+        },
+    },
+    SpecRule {
+        code: Code::TemplateInvalid,
         must: "must have either `configMapRef` or `secretRef`, with its `name`; e.g. `{configMapRef: {name: proxy}}`",
         cel: Vec::new,
         find: |policy, found| {
@@ -718,6 +731,17 @@ fn duplicate_host_ports(policy: &Subject<'_>, found: &mut Found) {
                 found.tell(field, format!("{number} is used before"));
             }
         }
+    }
+}
+
+/// Whether the variable `item` has `merge` without a value that can be joined, or `separator` without `merge`.
+fn is_wrong_part(item: &RawObject) -> bool {
+    let given = |field: &str| item.get(field).filter(|value| !value.is_null());
+    let separator = given("separator").map(|separator| separator.as_str().unwrap_or_default());
+    let is_odd = separator.is_some_and(|text| text.is_empty() || text.contains(char::is_control));
+    match given("merge") {
+        None => separator.is_some(),
+        Some(_) => is_odd || text(item, "value").is_none_or(|value| !(1..=MAX_PART).contains(&value.len())),
     }
 }
 

@@ -13,7 +13,7 @@ pub use rollout::{
     MaxUnavailable, OnFailure, Pause, PodUpdate, RollingUpdate, Step, StepAction, UpdateStrategy, UpdateStrategyType,
 };
 pub use status::{Failure, SidecarPolicyStatus};
-pub use template::{EnvPlace, LISTS, Place, Position, Template, TemplateList, TemplateMetadata};
+pub use template::{EnvPlace, LISTS, OF_VARIABLES, Place, Position, Template, TemplateList, TemplateMetadata};
 
 use super::format;
 use kube::CustomResource;

@@ -2,9 +2,10 @@
 
 use super::Template;
 use super::obstacle::Conflict;
+use super::part::ENV;
 use super::pod::{Network, OwnContainer, Pod};
 use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, has_volume};
-use super::{equal, unmet, value};
+use super::{equal, join, unmet, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::Standard;
@@ -44,6 +45,7 @@ pub(super) fn check(
     };
     let conflict = unmet::label_of_jobs(pod, template)
         .or_else(taken)
+        .or_else(|| own.iter().find_map(|own| join::conflict(own, template)))
         .or_else(|| missing_volume(pod, template))
         .or_else(|| own.iter().find_map(|own| mount_conflict(own, template)))
         .or_else(|| unmet::first(pod, template, standard));
@@ -68,6 +70,9 @@ fn inner_conflict(own: &OwnContainer<'_>, template: &Template) -> Option<String>
     for inner in &INNER {
         for item in (inner.items)(&template.spec) {
             let key = (inner.key)(item);
+            if inner.field == ENV && template.part(&key).is_some() {
+                continue;
+            }
             let Some(there) = own.find(inner, &key) else { continue };
             if let Some(difference) = equal::difference(item, there, inner.fields) {
                 let (noun, list, name) = (inner.noun, own.list.noun, own.name);
@@ -250,6 +255,11 @@ fn inner_collision(one: &Template, other: &Template) -> Option<String> {
             let Some(there) = (inner.items)(&other.spec).iter().find(|there| (inner.key)(there) == key) else {
                 continue;
             };
+            match join::collision(one, other, &key).filter(|_| inner.field == ENV) {
+                Some(None) => continue,
+                Some(different) => return different,
+                None => {}
+            }
             if let Some(difference) = equal::mutual_difference(item, there, inner.fields) {
                 return Some(format!("add {} `{key}` with another `{difference}`", inner.noun));
             }

@@ -3,6 +3,7 @@
 use super::Template;
 use super::listed::{LeftoverCause, Listed, What, locate};
 use super::marker::{self, Marker};
+use super::part::{ENV, Part};
 use super::pod::{Network, Pod};
 use super::tables::{self, INIT_CONTAINERS, List};
 use crate::api::v1alpha1::{Place, RawObject};
@@ -71,7 +72,7 @@ impl Template {
         match what {
             What::Item(list) => (list.items)(&self.spec).iter().position(|item| list.key_of(item) == key),
             What::Inner(_, inner) => (inner.items)(&self.spec).iter().position(|item| (inner.key)(item) == key),
-            What::Parent | What::Entry(_) => None,
+            What::Parent | What::Entry(_) | What::Part(_) => None,
         }
     }
 
@@ -79,6 +80,10 @@ impl Template {
     pub(crate) fn adds(&self, listed: &Listed) -> bool {
         match listed.what {
             What::Entry(map) => map.of(&self.spec).any(|(key, _)| key == listed.split().0),
+            What::Part(list) => {
+                let is_ours = |(name, part): (&str, Part<'_>)| self.part(name) == Some(part);
+                self.reaches(list) && self.picks()(&listed.tokens[2]) && listed.part().is_some_and(is_ours)
+            }
             _ => self.item(listed).is_some(),
         }
     }
@@ -113,6 +118,13 @@ pub(crate) fn edited(workload: &Workload, template: &Template, marker: &Marker) 
 fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> {
     let unknown = || Some("the revision does not add it".to_owned());
     let whole = pod.workload.pod()?;
+    if let Some((_, part)) = listed.part() {
+        let is_there = listed.joined(whole).is_some_and(|value| part.is_in(value));
+        return match template.adds(listed) {
+            true => (!is_there).then(|| "the value does not have it any more".to_owned()),
+            false => unknown(),
+        };
+    }
     let there = match locate(whole, &listed.tokens) {
         Ok(place) => whole.pointer(&place)?,
         Err(LeftoverCause::Missing) => return Some("it is missing".to_owned()),
@@ -129,6 +141,10 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> 
         return if is_ours { None } else { unknown() };
     }
     let Some((wanted, _)) = template.item(listed) else { return unknown() };
+    if matches!(listed.what, What::Inner(_, inner) if inner.field == ENV && template.part(listed.split().0).is_some()) {
+        // Its parts are entries of their own.
+        return None;
+    }
     let difference = listed.difference(wanted, there.as_object()?, pod.network() == Network::Host)?;
     Some(format!("it has {}", difference.described("revision")))
 }

@@ -1,6 +1,7 @@
 //! The entries of a marker, read back: what each stands for, and where it is.
 
 use super::equal::{self, Difference};
+use super::part::{self, Part};
 use super::tables::{Entries, INNER, Inner, List, MAPS, Scope, key_in};
 use crate::api::MARKER_PREFIX;
 use crate::api::v1alpha1::RawObject;
@@ -25,6 +26,8 @@ pub(crate) enum What {
     Inner(&'static List, &'static Inner),
     /// An entry of a map.
     Entry(&'static Entries),
+    /// A part of the value of a variable of a container, which is in that list.
+    Part(&'static List),
 }
 
 /// The reason why an entry was not removed.
@@ -40,6 +43,8 @@ pub enum LeftoverCause {
     Ambiguous,
     /// Other content is in its place.
     Unexpected,
+    /// A user has changed the value that had it.
+    Edited,
     /// A container that stays mounts it.
     Mounted,
 }
@@ -58,13 +63,43 @@ impl Listed {
         self.tokens.split_last().map_or(("", &[]), |(last, parents)| (last.as_str(), parents))
     }
 
+    /// The name of the variable, and the part of its value; none if it is something else.
+    pub(crate) fn part(&self) -> Option<(&str, Part<'_>)> {
+        let What::Part(_) = self.what else { return None };
+        let [.., name, _, side, separator, text] = &self.tokens[..] else { return None };
+        Some((name, Part::of_steps([side, separator, text])?))
+    }
+
+    /// Whether both are parts of one variable.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        matches!(self.what, What::Part(_)) && self.tokens.get(..5) == other.tokens.get(..5)
+    }
+
+    /// The text of the variable with that part in `pod`; none if there is no such variable, or no text.
+    pub(crate) fn joined<'a>(&self, pod: &'a Value) -> Option<&'a str> {
+        let (name, _) = self.part()?;
+        let container = pod.pointer(&locate(pod, self.tokens.get(..3)?).ok()?)?.as_object()?;
+        part::literal(part::variable(container, name)?.1)
+    }
+
+    /// Sets that text.
+    pub(crate) fn set_joined(&self, pod: &mut Value, value: String) {
+        let Some((name, _)) = self.part() else { return };
+        let Some(container) = self.tokens.get(..3).and_then(|steps| locate(pod, steps).ok()) else { return };
+        let Some(container) = pod.pointer_mut(&container) else { return };
+        let place = container.as_object().and_then(|container| part::variable(container, name)).map(|(place, _)| place);
+        if let Some(variable) = place.and_then(|place| container.get_mut(part::ENV)?.get_mut(place)) {
+            variable[part::VALUE] = value.into();
+        }
+    }
+
     /// The first field of `there`, the item at this place, that is not what the API server makes of `wanted`.
     /// `host_network`: whether the pod is on the network of its host.
     pub(crate) fn difference(&self, wanted: &RawObject, there: &RawObject, host_network: bool) -> Option<Difference> {
         let (fields, list) = match self.what {
             What::Item(list) => (list.fields, list.field),
             What::Inner(_, inner) => (inner.fields, inner.field),
-            What::Parent | What::Entry(_) => return None,
+            What::Parent | What::Entry(_) | What::Part(_) => return None,
         };
         equal::exact(wanted, there, fields, list, host_network)
     }
@@ -84,6 +119,11 @@ fn meaning(tokens: &[&str]) -> Option<What> {
         ["spec", field, _] => List::named(field).map(What::Item),
         ["spec", of, _, field] => containers(of).and(inner(field)).map(|_| What::Parent),
         ["spec", of, _, field, _] => Some(What::Inner(containers(of)?, inner(field)?)),
+        ["spec", of, _, part::ENV, _, part::VALUE] => containers(of).map(|_| What::Parent),
+        ["spec", of, _, part::ENV, _, part::VALUE, side, separator, text] => {
+            Part::of_steps([side, separator, text])?;
+            containers(of).map(What::Part)
+        }
         _ => None,
     }
 }

@@ -35,10 +35,7 @@ pub fn loss(template: &Template, old: &Workload, new: &Workload) -> Option<Loss>
 }
 
 /// An item of a list, or an entry of a map, that a marker lists.
-struct ListedItem {
-    /// The steps of its pointer, from the pod on.
-    tokens: Vec<String>,
-}
+struct ListedItem(Listed);
 
 impl ListedItem {
     /// The item or entry at `pointer` of a marker on `workload`. None for a created list or map, and for a pointer that no
@@ -46,11 +43,14 @@ impl ListedItem {
     fn at(pointer: &str, workload: &Workload) -> Option<Self> {
         // JSON writes control characters in several ways, and no key has one.
         let listed = Listed::parse(&workload.pod_pointer(), pointer).filter(|_| !pointer.contains(|c| c < ' '))?;
-        (!matches!(listed.what, What::Parent)).then_some(Self { tokens: listed.tokens })
+        (!matches!(listed.what, What::Parent)).then_some(Self(listed))
     }
 
     fn is_in(&self, workload: &Workload) -> bool {
         let Some(pod) = workload.pod() else { return false };
+        if let Some((_, part)) = self.0.part() {
+            return self.0.joined(pod).is_some_and(|value| part.is_in(value));
+        }
         match &self.steps()[..] {
             ["metadata", map, key] => {
                 debug_assert!(MAPS.iter().any(|entries| entries.field == *map));
@@ -67,7 +67,7 @@ impl ListedItem {
     /// Whether `new` lacks the item. An addition to a container of the user goes with that container, which is no loss.
     fn is_gone(&self, new: &Workload) -> bool {
         let is_without_place = match &self.steps()[..] {
-            ["spec", list, container, _, _] => {
+            ["spec", list, container, _, _, ..] => {
                 new.pod().is_none_or(|pod| keyed(&pod["spec"], list, container).next().is_none())
             }
             _ => false,
@@ -76,7 +76,7 @@ impl ListedItem {
     }
 
     fn steps(&self) -> Vec<&str> {
-        self.tokens.iter().map(String::as_str).collect()
+        self.0.tokens.iter().map(String::as_str).collect()
     }
 }
 

@@ -190,6 +190,9 @@ pub fn told(pointer: &str) -> Option<String> {
         ["spec", "volumes", name] => Some(format!("volume {name}")),
         ["spec", "imagePullSecrets", name] => Some(format!("pull secret {name}")),
         ["spec", _, container, "env", name] => Some(format!("variable {name} in {container}")),
+        ["spec", _, container, "env", name, "value", ..] if tokens.len() > 6 => {
+            Some(format!("a part of variable {name} in {container}"))
+        }
         ["spec", _, container, "envFrom", source] => Some(format!("variables of {source} in {container}")),
         ["spec", _, container, "volumeMounts", path] => Some(format!("mount {path} in {container}")),
         ["metadata", "labels", key] => Some(format!("label {key}")),

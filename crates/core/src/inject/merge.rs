@@ -139,6 +139,7 @@ fn whole(shape: Shape, additions: Vec<Addition>) -> Value {
     }
 }
 
-fn add(path: PointerBuf, value: Value) -> PatchOperation {
+/// The operation that puts `value` at `path`. A field that is there is replaced.
+pub(super) fn add(path: PointerBuf, value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path, value })
 }

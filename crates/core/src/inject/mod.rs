@@ -9,12 +9,14 @@ pub(crate) mod conflict;
 pub(crate) mod defaults;
 pub(crate) mod edited;
 pub(crate) mod equal;
+mod join;
 pub(crate) mod listed;
 mod loss;
 pub mod marker;
 mod merge;
 pub(crate) mod needs;
 mod obstacle;
+pub(crate) mod part;
 pub(crate) mod pod;
 pub(crate) mod presence;
 pub(crate) mod references;
@@ -34,14 +36,16 @@ use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
 use crate::api::v1alpha1::{Place, Position};
 use crate::workload::Workload;
+use join::Joining;
 use json_patch::Patch;
 use marker::Marker;
 use merge::{Addition, Group, Shape};
 use needs::Needs;
+use part::Join;
 use pod::Pod;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tables::{ANNOTATIONS, Entries, INNER, LISTS, List, MAPS};
 use wildmatch::WildMatch;
 
@@ -54,7 +58,7 @@ pub struct Template {
     pub policy: String,
     /// The key of the policy's marker annotation.
     pub marker_key: String,
-    /// The injected content.
+    /// The injected content. Its variables have no `merge`.
     pub spec: v1alpha1::Template,
     /// The side of the user's items on which the template's items go.
     pub position: Position,
@@ -63,21 +67,26 @@ pub struct Template {
     pub hash: String,
     /// Its variables that refer to a variable outside the template.
     pub(crate) out: BTreeSet<String>,
+    /// Its variables that join the workload's own of that name.
+    pub(crate) joins: BTreeMap<String, Join>,
     needs: Needs,
 }
 
 impl Template {
     /// The template `spec` of `policy`.
     pub fn new(policy: &str, spec: &v1alpha1::Template, position: Position) -> Self {
-        let marker_key = marker::key(policy);
+        let (marker_key, hash) = (marker::key(policy), hash(spec));
+        let mut spec = spec.clone();
+        let joins = part::split(&mut spec);
         Self {
             policy: policy.to_owned(),
-            needs: Needs::of(spec, position.init_containers, &marker_key),
+            needs: Needs::of(&spec, position.init_containers, &marker_key),
             marker_key,
-            spec: spec.clone(),
             position,
-            hash: hash(spec),
+            hash,
             out: references::out(&spec.env),
+            joins,
+            spec,
         }
     }
 
@@ -193,7 +202,7 @@ pub fn check(
 ///
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
-///   user's. (A marker of one of the policies is replaced, because users can write it: it lists what this patch adds.)
+///   user's. Two exceptions: a variable with `merge` gets a longer value. A marker of one of the policies is replaced, because users can write it: it lists what this patch adds.
 /// - Every list has first all `Before` items in the order of `templates`, then the existing items, then all `After`
 ///   items.
 /// - If a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names
@@ -244,12 +253,15 @@ pub(crate) fn plan_with(
     templates.iter().try_for_each(|template| conflict::check(&pod, template, matching, standard))?;
     unmet::together(&pod, templates).map_or(Ok(()), Err)?;
     // The user's containers first, because items before them change their index.
-    let mut groups = inner_of(&pod, templates, matching)?;
+    let (mut groups, joining) = inner_of(&pod, templates, matching)?;
+    // Before all other operations, because variables that are added change the index of others.
+    let mut operations = joining.operations(&mut groups);
     groups.extend(content_of(&pod, templates));
     groups.extend(entries_of(&pod, templates));
     keep_default_container(&pod, &mut groups);
-    add_markers(&pod, templates, &mut groups, markers);
-    Ok(Patch(merge::operations(&workload.body, groups)))
+    add_markers(&pod, templates, &mut groups, &joining, markers);
+    operations.extend(merge::operations(&workload.body, groups));
+    Ok(Patch(operations))
 }
 
 /// The additions of `templates` to each list of the pod.
@@ -292,8 +304,8 @@ fn entries_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
 }
 
 /// The additions of `templates` to the lists of the user's own containers.
-fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> Result<Vec<Group>, Conflict> {
-    let mut groups: Vec<Group> = Vec::new();
+fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> Result<(Vec<Group>, Joining), Conflict> {
+    let (mut groups, mut joining) = (Vec::<Group>::new(), Joining::default());
     for (owner, template) in templates.iter().enumerate() {
         for own in pod.own(template, matching)? {
             for inner in &INNER {
@@ -304,7 +316,9 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
                 });
                 for item in (inner.items)(&template.spec) {
                     let key = (inner.key)(item);
-                    if own.find(inner, &key).is_none() && !is_among(&groups[at].additions, &key) {
+                    let is_joined =
+                        inner.field == part::ENV && joining.join(pod, &own, (owner, template), item, &mut groups[at]);
+                    if !is_joined && own.find(inner, &key).is_none() && !is_among(&groups[at].additions, &key) {
                         let value = Value::Object(item.clone());
                         groups[at].additions.push(Addition { owner, key, value, place: (inner.place)(template, item) });
                     }
@@ -312,7 +326,7 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
             }
         }
     }
-    Ok(groups)
+    Ok((groups, joining))
 }
 
 /// Names the user's first container in the annotation for kubectl if one of ours goes before it, because kubectl's
@@ -344,14 +358,15 @@ fn is_among(additions: &[Addition], key: &str) -> bool {
     additions.iter().any(|addition| addition.key == key)
 }
 
-/// Adds the marker annotations of `templates`, whose content is in `groups`. A current marker stays as it is if nothing is
+/// Adds the marker annotations of `templates`, whose content is in `groups` and `joining`. A current marker stays as it is if nothing is
 /// added; otherwise it is extended or replaced.
-fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>, markers: Markers) {
+fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>, joining: &Joining, markers: Markers) {
     let annotations = pod.annotations_pointer();
     let body = &pod.workload.body;
     let created = merge::record_parent(body, &annotations, &annotations);
     let fresh = merge::records(body, groups, templates.len());
-    let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, fresh))| {
+    let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, mut fresh))| {
+        joining.records_of(owner).for_each(|record| fresh.extend(record));
         if fresh.added.is_empty() && template.is_claimed(pod.workload) {
             return None;
         }

@@ -10,6 +10,7 @@
 use super::Template;
 use super::equal;
 use super::marker;
+use super::part::{ENV, literal, variable};
 use super::pod::Pod;
 use super::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use crate::api::v1alpha1::RawObject;
@@ -146,6 +147,9 @@ fn of_inner(pod: &Pod<'_>, template: &Template, others: &[&Template]) -> Presenc
             }
             let mut parts = wanted.iter().map(|(inner, item)| {
                 let key = (inner.key)(item);
+                if inner.field == ENV && template.part(&key).is_some() {
+                    return of_part(template, container, &key, &format!("{} `{name}`", list.noun));
+                }
                 let (noun, of) = (inner.noun, list.noun);
                 let Some(there) = inner.in_effect(container, &key) else {
                     return Presence::Lacking(format!("{noun} `{key}` of {of} `{name}` is missing"));
@@ -164,6 +168,16 @@ fn of_inner(pod: &Pod<'_>, template: &Template, others: &[&Template]) -> Presenc
         }
     }
     result
+}
+
+/// Whether the variable `name` of `container`, which is called `title`, has the part that `template` joins to it.
+fn of_part(template: &Template, container: &RawObject, name: &str, title: &str) -> Presence {
+    let there = variable(container, name).map(|(_, there)| literal(there));
+    match (template.part(name), there) {
+        (Some(part), Some(Some(value))) if part.is_in(value) => Presence::Whole,
+        (_, Some(None)) => Presence::Different(format!("environment variable `{name}` of {title} has no `value`")),
+        _ => Presence::Lacking(format!("environment variable `{name}` of {title} lacks the part of the template")),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use super::listed::{self, LeftoverCause, Listed, What};
 use super::marker::{self, Marker};
+use super::part::{self, ENV, VALUE};
 use super::tables::Scope;
 use crate::api::MARKER_PREFIX;
 use crate::workload::{Kind, Workload, is_built_in};
@@ -51,6 +52,10 @@ impl fmt::Display for Leftover {
                 write!(f, "`{pointer}`, which `{key}` lists, is there more than once: all stay")
             }
             LeftoverCause::Unexpected => write!(f, "`{pointer}`, which `{key}` lists, is something else: it stays"),
+            LeftoverCause::Edited => write!(
+                f,
+                "`{pointer}`, which `{key}` lists, is not in the value any more, which has been edited: it stays"
+            ),
             LeftoverCause::Mounted => write!(
                 f,
                 "`{pointer}`, which `{key}` lists, is still mounted by a container: it stays, since no server takes a mount \
@@ -165,11 +170,43 @@ impl Undone {
         returns: impl Fn(&str) -> bool + Copy,
     ) {
         for pointer in marker.added.iter().rev().filter(|pointer| is_wanted(pointer)) {
+            if let Some(taken) = self.take_part(pod, marker, pointer) {
+                taken.unwrap_or_else(|cause| self.leave(policy, pointer, cause));
+                continue;
+            }
             let was = if marker.nulls.contains(pointer) { Was::Null } else { Was::Absent };
             if let Err(cause) = remove(&mut self.body, pod, pointer, was, returns) {
                 self.leave(policy, pointer, cause);
             }
         }
+    }
+
+    /// Removes the part of a value at `pointer`, or the variable that was created for parts, if it has none any more. None
+    /// if `pointer` is something else.
+    fn take_part(&mut self, at: &str, marker: &Marker, pointer: &str) -> Option<Result<(), LeftoverCause>> {
+        let listed = Listed::parse(at, pointer)?;
+        let value = format!("{pointer}/{VALUE}/");
+        let is_created = matches!(listed.what, What::Inner(_, inner) if inner.field == ENV)
+            && marker.added.iter().any(|other| other.starts_with(&value));
+        if !is_created && listed.part().is_none() {
+            return None;
+        }
+        // Their markers are there, unless they are taken back before this one.
+        let others: Vec<Listed> = self
+            .others(at)
+            .iter()
+            .filter_map(|pointer| Listed::parse(at, pointer))
+            .filter(|it| it.is_beside(&listed))
+            .collect();
+        let pod = self.body.pointer_mut(at)?;
+        Some(if is_created { remove_variable(pod, &listed) } else { remove_part(pod, &listed, &others) })
+    }
+
+    /// The entries of all markers that are still on the pod.
+    fn others(&self, at: &str) -> Vec<String> {
+        let annotations = self.body.pointer(&format!("{at}/metadata/annotations")).and_then(Value::as_object);
+        let markers = annotations.into_iter().flatten().filter(|(key, _)| key.starts_with(MARKER_PREFIX));
+        markers.filter_map(|(_, value)| marker::parse(value.as_str()?)).flat_map(|marker| marker.added).collect()
     }
 
     fn leave(&mut self, policy: &str, pointer: &str, cause: LeftoverCause) {
@@ -211,6 +248,38 @@ fn remove(
     }
 }
 
+/// The variable of the entry `listed` in `pod`.
+fn variable_of<'a>(pod: &'a mut Value, listed: &Listed) -> Result<(&'a mut Vec<Value>, usize), LeftoverCause> {
+    let name = listed.tokens.get(4).ok_or(LeftoverCause::Foreign)?;
+    let container = listed::locate(pod, &listed.tokens[..3])?;
+    let container = pod.pointer_mut(&container).and_then(Value::as_object_mut).ok_or(LeftoverCause::Unexpected)?;
+    let place = part::variable(container, name).map(|(place, _)| place).ok_or(LeftoverCause::Missing)?;
+    match container.get_mut(ENV) {
+        Some(Value::Array(items)) => Ok((items, place)),
+        _ => Err(LeftoverCause::Missing),
+    }
+}
+
+/// Removes a part of a value, if it is still there, and what `others` list stays.
+fn remove_part(pod: &mut Value, listed: &Listed, others: &[Listed]) -> Result<(), LeftoverCause> {
+    let (items, place) = variable_of(pod, listed)?;
+    let others: Vec<_> = others.iter().filter_map(|other| Some(other.part()?.1)).collect();
+    let (_, part) = listed.part().ok_or(LeftoverCause::Foreign)?;
+    let value = items[place].as_object().and_then(part::literal).ok_or(LeftoverCause::Unexpected)?;
+    let left = part.replaced(value, None, &others).ok_or(LeftoverCause::Edited)?;
+    items[place][VALUE] = left.into();
+    Ok(())
+}
+
+/// Removes a variable that was created for parts, unless its value has text left: of others, or of a user.
+fn remove_variable(pod: &mut Value, listed: &Listed) -> Result<(), LeftoverCause> {
+    let (items, place) = variable_of(pod, listed)?;
+    if items[place].as_object().and_then(part::literal) == Some("") {
+        items.remove(place);
+    }
+    Ok(())
+}
+
 /// True if and only if a container of the pod with this `spec` mounts the volume `name`.
 fn is_mounted(spec: &Value, name: &str) -> bool {
     let containers =
@@ -231,6 +300,8 @@ fn remove_empty(fields: &mut Map<String, Value>, name: &str, was: Was) -> Result
         None | Some(Value::Null) => return Ok(()),
         Some(Value::Array(items)) => items.is_empty(),
         Some(Value::Object(entries)) => entries.is_empty(),
+        // The value of a variable, without its parts.
+        Some(Value::String(text)) if name == VALUE => text.is_empty(),
         Some(_) => return Err(LeftoverCause::Unexpected),
     };
     match was {

@@ -165,6 +165,7 @@ pub(super) fn settle(before: &Workload, after: &mut Value, template: &Template, 
     for (list, own) in lists(&at, new) {
         settling.list(after, &list, &own, &earlier.remove(&list).unwrap_or_default());
     }
+    settling.parts(after, old, new);
     keep_created(before, new);
     let annotations = after.pointer_mut(&format!("{at}/metadata/annotations"));
     if let Some(Value::Object(annotations)) = annotations {
@@ -222,6 +223,30 @@ impl Settling<'_> {
             items.push(other);
         }
         items.extend(mine.into_iter().map(|(item, _)| item));
+    }
+}
+
+impl Settling<'_> {
+    /// Puts the parts of values that `new` lists to the places of those that `old` lists.
+    fn parts(&self, after: &mut Value, old: &Marker, new: &Marker) {
+        let (at, Some(before)) = (self.before.pod_pointer(), self.before.pod()) else { return };
+        let parts = |added: &mut dyn Iterator<Item = &String>| -> Vec<Listed> {
+            added.filter_map(|pointer| Listed::parse(&at, pointer)).filter(|listed| listed.part().is_some()).collect()
+        };
+        let (old, new) = (parts(&mut old.added.iter()), parts(&mut new.added.iter()));
+        let all = parts(&mut self.marked.iter());
+        let Some(pod) = after.pointer_mut(&at) else { return };
+        for listed in &new {
+            let Some((_, part)) = listed.part() else { continue };
+            let Some(earlier) = old.iter().find(|earlier| earlier.is_beside(listed)) else { continue };
+            let (Some((_, was)), Some(value)) = (earlier.part(), earlier.joined(before)) else { continue };
+            let others = all.iter().filter(|other| other.is_beside(listed) && other.part() != earlier.part());
+            let others: Vec<_> = others.filter_map(|other| Some(other.part()?.1)).collect();
+            let is_alike = (was.side, was.separator) == (part.side, part.separator);
+            if let Some(value) = was.replaced(value, Some(part.text), &others).filter(|_| is_alike) {
+                listed.set_joined(pod, value);
+            }
+        }
     }
 }
 

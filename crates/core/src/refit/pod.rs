@@ -20,7 +20,7 @@ use crate::qos;
 use crate::workload::Workload;
 use json_patch::Patch;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The change in place that brings `pod`, which does not have the content of the `goal`, to it; otherwise an eviction, or nothing.
 /// `can_resize`: whether the server serves `pods/resize`.
@@ -101,6 +101,15 @@ fn in_place(
     let planned = plan(pod, Some(marker), goal, decision).map_err(|left| left.message)?;
     if let Some(list) = order::moved(pod, &planned.body, marker, &planned.marker) {
         return Err(format!("items of `{list}` are added, removed or moved"));
+    }
+    let parts = |marker: &Marker| -> BTreeSet<String> {
+        let is_part = |pointer: &&String| {
+            Listed::parse(&pod.pod_pointer(), pointer).is_some_and(|listed| matches!(listed.what, What::Part(_)))
+        };
+        marker.added.iter().filter(is_part).cloned().collect()
+    };
+    if parts(marker) != parts(&planned.marker) {
+        return Err("a part of a variable is added, removed or changed".to_owned());
     }
     let mut changes = Changes { body: pod.body.clone(), resized: pod.body.clone(), resize: BTreeMap::new() };
     for pointer in &planned.marker.added {

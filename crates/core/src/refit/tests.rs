@@ -1082,3 +1082,33 @@ fn a_replacement_has_the_new_content_and_nothing_that_a_server_sets() {
     });
     assert_eq!(tried, expected);
 }
+
+#[test]
+fn the_part_of_one_policy_is_updated_where_it_stands_between_those_of_others_and_the_users() {
+    let joins = |name: &str, text: &str| {
+        let env = json!([{"name": "OPTIONS", "value": text, "merge": "Append"}]);
+        policy(name, &json!({"template": {"env": env}}))
+    };
+    let (old, new, other) = (joins("a", "-a=1"), joins("a", "-a=2"), joins("b", "-b"));
+    let original = |value: &str| {
+        let container = json!({"name": "app", "image": "app:1", "env": [{"name": "OPTIONS", "value": value}]});
+        deployment(&json!({"spec": {"containers": [container]}}))
+    };
+    let stored = created(&original("-users"), &[&old, &other]);
+    let expected = created(&original("-users"), &[&new, &other]);
+    let goal = Goal { to: &new, policies: &policies(&[&new, &other]), site: &site() };
+    let change = template_update(&stored, Some(&revision(&old)), goal).unwrap();
+    assert_eq!(change.body, expected.body);
+    assert_eq!(carries(&stored.with_body(change.body.clone()), &new, &site()), Carries::This);
+    let mut edited = stored.clone();
+    let value = edited.body.pointer_mut("/spec/template/spec/containers/0/env/0/value").unwrap();
+    *value = "-users=2 -a=1 -more -b".into();
+    let change = template_update(&edited, Some(&revision(&old)), goal).unwrap();
+    assert_eq!(change.body.pointer("/spec/template/spec/containers/0/env/0/value").unwrap(), "-users=2 -a=2 -more -b");
+    let back = removal(&edited, &revision(&old), &policies(&[&other])).unwrap();
+    assert_eq!(back.body.pointer("/spec/template/spec/containers/0/env/0/value").unwrap(), "-users=2 -more -b");
+    let mut without = stored;
+    *without.body.pointer_mut("/spec/template/spec/containers/0/env/0/value").unwrap() = "-users".into();
+    let left = template_update(&without, Some(&revision(&old)), goal).unwrap_err();
+    assert_eq!(left.cause, Cause::ContentEdited);
+}

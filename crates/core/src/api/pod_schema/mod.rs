@@ -11,7 +11,7 @@ mod table;
 use super::code::Code;
 use super::rules::Violation;
 use super::schema::{kind_of, listed, quoted, similar};
-use super::v1alpha1::{LISTS, Template, TemplateList};
+use super::v1alpha1::{LISTS, OF_VARIABLES, Template, TemplateList};
 use admission_cel::quantity;
 use serde_json::{Map, Value, json};
 use table::{Field, NEWEST, OLDEST, Type};
@@ -66,7 +66,7 @@ pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
     for list in &LISTS {
         // Only lists, because the policy's own schema reports other types.
         if let (Some(field), Some(items @ Value::Array(_))) = (field_of(list), template.get(list.name)) {
-            walk.value(&field.of, items, &format!("spec.template.{}", list.name));
+            walk.value(&field.of, &as_in_pods(list, items.clone()), &format!("spec.template.{}", list.name));
         }
     }
     if let Some(template) = template.as_object() {
@@ -86,7 +86,7 @@ pub fn unknown_fields(template: &Template, minor: Option<u32>) -> Vec<String> {
         if let Some(field) = field_of(list) {
             add_unknown(
                 &field.of,
-                &json!((list.of)(template)),
+                &as_in_pods(list, json!((list.of)(template))),
                 &format!("spec.template.{}", list.name),
                 minor,
                 &mut unknown,
@@ -94,6 +94,15 @@ pub fn unknown_fields(template: &Template, minor: Option<u32>) -> Vec<String> {
         }
     }
     unknown
+}
+
+/// The `items` of `list` without the fields of ours that no pod has.
+fn as_in_pods(list: &TemplateList, mut items: Value) -> Value {
+    let objects = items.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+    for item in objects.filter(|_| list.name == "env") {
+        item.retain(|field, _| !OF_VARIABLES.contains(&field.as_str()));
+    }
+    items
 }
 
 /// The field of a pod, or of a container, that has the items of `list`.

@@ -41,8 +41,9 @@ pub struct Template {
     pub image_pull_secrets: Vec<RawObject>,
 
     /// Environment variables for the workload's own containers: those that no matching policy adds. Default: none. A
-    /// variable of that name with another value is a conflict. Example: `[{name: HTTP_PROXY, value:
-    /// "http://localhost:3128"}]`.
+    /// variable of that name with another value is a conflict, unless it has `merge`: then the value joins that of the
+    /// workload. Example: `[{name: HTTP_PROXY, value: "http://localhost:3128"}]`, or `[{name: JAVA_TOOL_OPTIONS, value:
+    /// "-javaagent:/agent/a.jar", merge: Append}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "env")]
     pub env: Vec<RawObject>,
@@ -81,6 +82,9 @@ pub struct TemplateList {
     /// The same, to change them.
     pub of_mut: fn(&mut Template) -> &mut Vec<RawObject>,
 }
+
+/// The fields of a variable of a template that no pod has.
+pub const OF_VARIABLES: [&str; 2] = ["merge", "separator"];
 
 /// Every list of raw objects in a template.
 pub const LISTS: [TemplateList; 7] = [
@@ -222,7 +226,16 @@ fn image_pull_secrets(_: &mut SchemaGenerator) -> Schema {
 fn env(_: &mut SchemaGenerator) -> Schema {
     let name = json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024, "pattern": format::VARIABLE,
         "description": "The name of the variable. Example: `HTTP_PROXY`." });
-    map_of(&item("An environment variable, as in a container, with all its fields.", "name", &name), "name", 256)
+    let merge = json_schema!({ "type": "string", "enum": ["Append", "Prepend"],
+        "description": "Joins `value` to that of the workload: `Append` puts it after, `Prepend` before. A container without the variable gets \
+                        it as any other, and one whose value has it between separators keeps its own. Default: a variable of that name with \
+                        another value is a conflict. So is one with `valueFrom`. Example: `Append`." });
+    let separator = json_schema!({ "type": "string", "minLength": 1, "maxLength": 8,
+        "description": "The text between both values. Only with `merge`. Default: a space. Example: `\":\"`." });
+    let item = json_schema!({ "type": "object", "description": "An environment variable, as in a container, with all its fields.",
+        "required": ["name"], "properties": { "name": name, "merge": merge, "separator": separator },
+        "x-kubernetes-preserve-unknown-fields": true });
+    map_of(&item, "name", 256)
 }
 
 fn env_from(_: &mut SchemaGenerator) -> Schema {

@@ -61,6 +61,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     // The conditions that are checked once, before all others.
     let mut first = rows::is_ordinary(kind);
     for policy in policies {
+        is_expressible(policy).map_err(|what| what.of(policy))?;
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
         restores.push(rows.restores(policy, &mut variables));
         let terms = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
@@ -103,6 +104,14 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         "variables": variables.to_value(),
         "mutations": mutations.map(patch).collect::<Vec<_>>(),
     }))
+}
+
+/// Whether CEL has words for all content of `policy`.
+fn is_expressible(policy: &Policy) -> Result<(), Inexpressible> {
+    match policy.as_written().joins.keys().next() {
+        Some(name) => Err(Inexpressible::new(format!("variable `{name}` of its template has `merge`"))),
+        None => Ok(()),
+    }
 }
 
 /// The match conditions of a webhook that injects `policies` into what the MutatingAdmissionPolicy left out: API servers of

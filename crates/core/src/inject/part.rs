@@ -1,0 +1,158 @@
+//! Parts of values: a variable of a template with `merge` joins its value to that of the workload.
+//!
+//! `{name: OPTIONS, value: -b, merge: Append}` makes `-a -b` of `-a`. A container without the variable gets it as any
+//! other. A marker lists each part with its side, its separator and its text:
+//! `/spec/containers/app/env/OPTIONS/value/Append/ /-b`. So the way back removes exactly that part, and what a user has
+//! changed since stays.
+
+use super::Template;
+use super::value::text;
+use crate::api::v1alpha1::{self, Place, RawObject};
+use json_patch::jsonptr::PointerBuf;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The field of a variable with the side of its part.
+const MERGE: &str = "merge";
+/// The field of a variable with the text between its part and the rest.
+const SEPARATOR: &str = "separator";
+/// The default separator.
+const SPACE: &str = " ";
+/// The list of variables of a container.
+pub(crate) const ENV: &str = "env";
+/// The field of a variable with its text.
+pub(crate) const VALUE: &str = "value";
+/// How a variable of a template joins the workload's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Join {
+    /// The side of the workload's own text.
+    pub(crate) side: Place,
+    pub(crate) separator: String,
+}
+
+/// Takes `merge` and `separator` out of the variables of `spec`, because no pod has these fields.
+pub(super) fn split(spec: &mut v1alpha1::Template) -> BTreeMap<String, Join> {
+    let mut joins = BTreeMap::new();
+    for item in &mut spec.env {
+        let (side, separator) = (item.remove(MERGE), item.remove(SEPARATOR));
+        let side = side.as_ref().and_then(Value::as_str).and_then(side_of);
+        let separator = separator.as_ref().and_then(Value::as_str).unwrap_or(SPACE).to_owned();
+        joins.extend(side.map(|side| (text(item, "name").to_owned(), Join { side, separator })));
+    }
+    joins
+}
+
+fn side_of(word: &str) -> Option<Place> {
+    match word {
+        "Append" => Some(Place::After),
+        "Prepend" => Some(Place::Before),
+        _ => None,
+    }
+}
+
+fn word_of(side: Place) -> &'static str {
+    match side {
+        Place::After => "Append",
+        Place::Before => "Prepend",
+    }
+}
+
+/// A part of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part<'a> {
+    pub(crate) side: Place,
+    pub(crate) separator: &'a str,
+    pub(crate) text: &'a str,
+}
+
+impl<'a> Part<'a> {
+    /// The part in the last steps of an entry of a marker; none if they are no part.
+    pub(super) fn of_steps(steps: [&'a str; 3]) -> Option<Self> {
+        let [side, separator, text] = steps;
+        let part = Self { side: side_of(side)?, separator, text };
+        (!separator.is_empty() && !text.is_empty()).then_some(part)
+    }
+
+    /// The pointer of the part, where that of its variable is `variable`.
+    pub(super) fn pointer(self, variable: &PointerBuf) -> String {
+        let steps = [VALUE, word_of(self.side), self.separator, self.text];
+        let pointer = steps.iter().fold(variable.clone(), |pointer, step| pointer.with_trailing_token(*step));
+        pointer.to_string()
+    }
+
+    /// Where it stands in `value` between separators.
+    fn places(self, value: &'a str) -> impl DoubleEndedIterator<Item = usize> {
+        let is_bounded = move |place: &usize| {
+            let (before, after) = (&value[..*place], &value[place + self.text.len()..]);
+            (before.is_empty() || before.ends_with(self.separator))
+                && (after.is_empty() || after.starts_with(self.separator))
+        };
+        let places: Vec<usize> = (0..value.len())
+            .filter(|place| value.is_char_boundary(*place) && value[*place..].starts_with(self.text))
+            .filter(is_bounded)
+            .collect();
+        places.into_iter()
+    }
+
+    /// Whether `value` has it between separators.
+    pub(crate) fn is_in(self, value: &str) -> bool {
+        Part { ..self }.places(value).next().is_some()
+    }
+
+    /// `value` with the text `new` in its place, or without it and one separator; none if it is not there. The place is
+    /// the outermost one on its side that leaves all `others` that are there.
+    pub(crate) fn replaced(self, value: &str, new: Option<&str>, others: &[Part<'_>]) -> Option<String> {
+        let part = Part { ..self };
+        let kept: Vec<Part<'_>> = others.iter().copied().filter(|other| other.is_in(value)).collect();
+        let mut places: Vec<usize> = part.places(value).collect();
+        if self.side == Place::After {
+            places.reverse();
+        }
+        let results = places.into_iter().map(|place| {
+            let (before, after) = (&value[..place], &value[place + self.text.len()..]);
+            match (new, before.strip_suffix(self.separator), after.strip_prefix(self.separator)) {
+                (Some(new), ..) => format!("{before}{new}{after}"),
+                (None, Some(before), None) => format!("{before}{after}"),
+                (None, Some(shorter), Some(_)) if self.side == Place::After => format!("{shorter}{after}"),
+                (None, _, Some(after)) => format!("{before}{after}"),
+                (None, None, None) => String::new(),
+            }
+        });
+        let mut results = results.peekable();
+        let first = results.peek().cloned();
+        results.find(|result| kept.iter().all(|other| other.is_in(result))).or(first)
+    }
+}
+
+impl Template {
+    /// The names of its variables that join those of the workload.
+    pub(crate) fn joined(&self) -> impl Iterator<Item = &str> {
+        self.joins.keys().map(String::as_str)
+    }
+
+    /// The part that it joins to the variable `name`; none if it has no such variable, or sets it.
+    pub(crate) fn part(&self, name: &str) -> Option<Part<'_>> {
+        let Join { side, separator } = self.joins.get(name)?;
+        let item = self.spec.env.iter().find(|item| text(item, "name") == name)?;
+        Some(Part { side: *side, separator, text: text(item, VALUE) })
+    }
+}
+
+/// The variable `name` of `container` that counts, with its index: the kubelet takes the last of one name.
+pub(crate) fn variable<'a>(container: &'a RawObject, name: &str) -> Option<(usize, &'a RawObject)> {
+    let items = container.get(ENV).and_then(Value::as_array).into_iter().flatten().enumerate();
+    let mut named = items.filter_map(|(index, item)| Some((index, item.as_object()?)));
+    let is_it = |(_, item): &(usize, &RawObject)| text(item, "name") == name;
+    let all: Vec<_> = named.by_ref().filter(is_it).collect();
+    all.last().copied()
+}
+
+/// The text of `variable`; none if it comes from elsewhere, or is no text.
+pub(crate) fn literal(variable: &RawObject) -> Option<&str> {
+    let is_set = variable.get("valueFrom").is_some_and(|source| !source.is_null());
+    match variable.get(VALUE) {
+        _ if is_set => None,
+        None | Some(Value::Null) => Some(""),
+        Some(value) => value.as_str(),
+    }
+}
