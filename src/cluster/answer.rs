@@ -6,9 +6,12 @@
 //! Initializers), and the packages `webhook/errors` and `policy/validating` of the apiserver.
 
 use crate::outside::cut;
+use crate::refit::Exceeded;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
 use kube::runtime::watcher;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The reason why a call failed.
@@ -224,6 +227,24 @@ impl CallError {
         is_untold || matches!(status.code, 400 | 422 | 500) && status.message.contains("testing path")
     }
 
+    /// What a ResourceQuota does not allow: `exceeded quota: small, requested: pods=1,requests.cpu=70m, used: .., limited: ..`
+    /// (`plugin/resourcequota/controller.go`). Empty if the server does not say it.
+    pub fn exceeded(&self) -> Vec<Exceeded> {
+        let text = self.message();
+        let amounts = |part: &str| {
+            let text = text.split_once(part).map_or("", |(_, rest)| rest);
+            let text = text.split(", ").next().unwrap_or_default();
+            let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+            pairs.map(|(resource, amount)| (resource, Value::from(amount.trim()))).collect::<BTreeMap<_, _>>()
+        };
+        let [requested, mut used, mut hard] = [", requested: ", ", used: ", ", limited: "].map(amounts);
+        let exceeded = requested.into_iter().filter_map(|(resource, requested)| {
+            let (used, hard) = (used.remove(resource)?, hard.remove(resource)?);
+            Some(Exceeded { resource: resource.to_owned(), requested, used, hard })
+        });
+        exceeded.collect()
+    }
+
     /// The words of a PodDisruptionBudget that does not allow an eviction, with its name where the server gives it. None if the reason
     /// is another one.
     pub fn budget(&self) -> Option<String> {
@@ -430,6 +451,25 @@ mod tests {
         }
         assert_eq!(CallError::Away("denied request".into()).means(), Meaning::Unanswered);
         assert_eq!(CallError::Unsent("no name".into()).means(), Meaning::Unsent);
+    }
+
+    #[test]
+    fn the_amounts_of_a_quota_are_read_and_nothing_else_is() {
+        let message = "pods \"web-1\" is forbidden: exceeded quota: small, requested: pods=1,requests.cpu=70m, used: \
+                       pods=3,requests.cpu=210m, limited: pods=3,requests.cpu=215m";
+        let exceeded = |resource: &str, [requested, used, hard]: [&str; 3]| Exceeded {
+            resource: resource.to_owned(),
+            requested: requested.into(),
+            used: used.into(),
+            hard: hard.into(),
+        };
+        let expected = [exceeded("pods", ["1", "3", "3"]), exceeded("requests.cpu", ["70m", "210m", "215m"])];
+        assert_eq!(error(403, message, &json!([])).exceeded(), expected);
+        for other in
+            ["exceeded quota: small", "requested: pods=1, used: cpu=3, limited: pods=3", ", used: , limited: x"]
+        {
+            assert_eq!(error(403, other, &json!([])).exceeded(), [], "{other}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! | Does a workload have the content already? | [`carries`] |
 //! | Which patch changes its pod template? | [`template_update`], [`removal`] |
 //! | What does a rollout do next to it: can a pod be changed while it runs? | [`next_action`] |
-//! | Which pod would its controller make instead? | [`replacement`] |
+//! | Which pod would its controller make instead? | [`replacement`], [`made_anew`] |
+//! | Would a quota allow it once the old one is gone? | [`still_exceeds`] |
 //! | Which way is that, as far as the two contents say? | [`expected`] |
 //! | May a workload that has the content be restarted? | [`untouchable`] |
 //!
@@ -24,7 +25,7 @@ mod replacement;
 
 pub use action::{Asked, RESTARTED, Way, begun, expected, next_action};
 pub use pod::{MAKERS, maker};
-pub use replacement::replacement;
+pub use replacement::{Exceeded, made_anew, replacement, still_exceeds};
 
 use crate::api::ROLLOUT_KEY;
 use crate::api::code::Code;
