@@ -261,7 +261,7 @@ fn look(rolling: &mut Memory, policy: &str, members: &Members, policies: &Polici
         can_fail: true,
         held: BTreeSet::new(),
         is_in_scope: &|_, _| true,
-        queries: Queries { stuck: &|_| None, way: &|_, _| refit::Way::Evict, rejection: &|_| None },
+        queries: Queries { stuck: &|_| None, by_hand: &|_| None, way: &|_, _| refit::Way::Evict, rejection: &|_| None },
     };
     rolling.look(&facts)
 }

@@ -274,7 +274,7 @@ fn pure_plan(pods: usize) -> Option<f64> {
             can_fail: true,
             held: BTreeSet::new(),
             is_in_scope: &|_, _| true,
-            queries: Queries { stuck: &|_| None, way: &|_, _| Way::InPlace, rejection: &|_| None },
+            queries: Queries { stuck: &|_| None, by_hand: &|_| None, way: &|_, _| Way::InPlace, rejection: &|_| None },
         };
         let look = Memory::default().look(&facts);
         times.push(start.elapsed().as_secs_f64());

@@ -9,11 +9,13 @@ use crate::cluster::answer::{CallError, Meaning};
 use crate::cluster::api::Api;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
+use crate::cluster::rights::{Right, may};
 use crate::content::Revision;
 use crate::engine::trial::{self, Strictness};
 use crate::operator::Operator;
 use crate::policy::Policy;
 use crate::refit::{self, Asked, Goal, NextAction, RESTARTED};
+use crate::rollout::answer::{FIELD_MANAGER, put_back};
 use crate::rollout::{Answer, Done, Why};
 use crate::workload::{ObjectRef, Workload};
 use crate::workloads::census;
@@ -26,6 +28,8 @@ use tracing::info;
 
 /// The first minor version of Kubernetes that serves `pods/resize` without a feature gate.
 pub const RESIZE: u32 = 33;
+/// The first minor version of Kubernetes without initializers.
+const WITHOUT_INITIALIZERS: u32 = 14;
 /// The first minor version of Kubernetes that serves evictions as policy/v1.
 const EVICTION_V1: u32 = 22;
 
@@ -40,6 +44,8 @@ pub struct Planned<'a> {
     pub restarted: Option<Timestamp>,
     /// Whether the pod may be evicted.
     pub may_evict: bool,
+    /// Whether another client puts the workload back each time: it is not patched once more.
+    pub is_put_back: bool,
 }
 
 /// Brings the workload of `planned` up to date.
@@ -111,6 +117,11 @@ async fn attempt(
     let answer = match refit::next_action(&workload, from, goal, &asked) {
         NextAction::UpToDate => return not_needed(Some(at.version)),
         NextAction::Leave(left) => Ok(at.left(left.cause.code(), left.message)),
+        NextAction::PatchTemplate(_) | NextAction::RestartTemplate | NextAction::InPlace { .. }
+            if planned.is_put_back =>
+        {
+            Ok(Answer::Left(at.version, put_back(&workload)))
+        }
         NextAction::PatchTemplate(patch) => at.patch(patch).await,
         NextAction::RestartTemplate => at.restart().await,
         NextAction::InPlace { patch, resize } => return at.in_place(patch, resize).await,
@@ -179,7 +190,7 @@ impl At<'_> {
             (Some(rejection), Err(why)) => {
                 let replacement = refit::replacement(self.workload, &patch, resize.as_ref());
                 match self.try_create(&replacement, resize.is_some(), rejection).await {
-                    Ok(()) => self.evict(why).await,
+                    Ok(()) => self.evict_now(why).await,
                     Err(Answer::Left(version, left)) => {
                         let message = format!("{why}; {}", left.message);
                         Ok(Answer::Left(version, Why { message, ..left }))
@@ -234,12 +245,12 @@ impl At<'_> {
 
     async fn send(&self, patch: json_patch::Patch) -> Result<Object, CallError> {
         let patch = Patch::<()>::Json(patch);
-        call(self.api.patch(&self.planned.object.name, &PatchParams::default(), &patch)).await
+        call(self.api.patch(&self.planned.object.name, &parameters(), &patch)).await
     }
 
     async fn send_resize(&self, resize: Value) -> Result<Object, CallError> {
         let (name, patch) = (&self.planned.object.name, Patch::Strategic(resize));
-        call(self.api.patch_subresource("resize", name, &PatchParams::default(), &patch)).await
+        call(self.api.patch_subresource("resize", name, &parameters(), &patch)).await
     }
 
     /// What the answer to a patch of the workload, or of its `subresource`, means.
@@ -258,8 +269,39 @@ impl At<'_> {
         }
     }
 
-    /// Evicts the pod, because of `why`.
+    /// Evicts the pod, because of `why`, unless the server would refuse the pod that its controller makes instead.
     async fn evict(&self, why: String) -> Result<Answer, String> {
+        match self.would_refuse().await {
+            Some(answer) if self.planned.may_evict => Ok(answer),
+            _ => self.evict_now(why).await,
+        }
+    }
+
+    /// What to do instead of an eviction, because the server would refuse the pod that is made anew. None if it would accept it, and if
+    /// that cannot be tried: without the right to create pods, and on servers that let new pods wait for initializers.
+    async fn would_refuse(&self) -> Option<Answer> {
+        let (client, namespace) = (&self.operator.client, &self.planned.object.namespace);
+        let is_old = self.operator.capabilities().known_minor().is_some_and(|minor| minor < WITHOUT_INITIALIZERS);
+        let right = || Right::everywhere("create", "", "pods").within(namespace);
+        if is_old || !self.planned.may_evict || !may(client, &right()).await.unwrap_or_default() {
+            return None;
+        }
+        let replacement = refit::made_anew(self.workload);
+        let error = trial::create(client, self.resource, namespace, &replacement, Strictness::Lenient).await.err()?;
+        let left = |code: Code| Some(self.left(code, format!("a new pod would be refused: {error}")));
+        match error.means() {
+            Meaning::MissingRight => None,
+            means if means.is_rejection() && error.is_without_dry_run() => None,
+            // The old pod counts until it is gone.
+            Meaning::Quota if !refit::still_exceeds(self.workload, &error.exceeded()) => None,
+            Meaning::Quota => left(Code::QuotaExceeded),
+            Meaning::Admission => left(Code::AdmissionDenied),
+            Meaning::Rules => left(Code::ResultInvalid),
+            _ => Some(Answer::Failed(format!("cannot try the create of a pod: {error}"))),
+        }
+    }
+
+    async fn evict_now(&self, why: String) -> Result<Answer, String> {
         if !self.planned.may_evict {
             return Ok(Answer::NeedsEviction(self.version, why));
         }
@@ -270,6 +312,11 @@ impl At<'_> {
         }
         answer
     }
+}
+
+/// Those of a patch, under a name by which users recognise it in `metadata.managedFields`.
+fn parameters() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// Evicts `pod` by the Eviction API, so that PodDisruptionBudgets hold: only in the version that was read. `minor` is that of the

@@ -345,6 +345,7 @@ impl Rolling<'_> {
             let stuck = |object: &ObjectRef| {
                 workloads.starts(|starts| starts.stuck_in(object, &policy.reference(), policy.template_hash()))
             };
+            let by_hand = |object: &ObjectRef| workloads.starts(|starts| starts.by_hand(object));
             let world = World {
                 aim: Aim {
                     policy: &policy.name,
@@ -361,7 +362,12 @@ impl Rolling<'_> {
                 members,
                 makers: owners.map(|owners| Makers { owners, beside: &beside, busy: around.busy }),
                 namespaces: namespaces.as_ref(),
-                queries: Queries { stuck: &stuck, way: &|object, member| self.way(object, member, &asked), rejection },
+                queries: Queries {
+                    stuck: &stuck,
+                    by_hand: &by_hand,
+                    way: &|object, member| self.way(object, member, &asked),
+                    rejection,
+                },
             };
             let outcome = state.step(Event::Look(&world));
             let updates = outcome.actions.iter().filter_map(|action| match action {

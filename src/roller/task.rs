@@ -169,7 +169,9 @@ async fn act(
     if Timestamp::now().duration_since(made) > STALE / 2 {
         return Happened::Answered(Box::new((next, member, Answer::Changed(0))));
     }
-    let planned = Planned { object: &next.object, policy, pod_update, restarted, may_evict: next.may_evict };
+    let Next { object, may_evict, is_put_back, .. } = &next;
+    let (may_evict, is_put_back) = (*may_evict, *is_put_back);
+    let planned = Planned { object, policy, pod_update, restarted, may_evict, is_put_back };
     let update = act::update(operator, from, &planned);
     let left = |code: Code, message: String| Answer::Left(member.version, Why { code, message });
     let answer = match survive(&operator.metrics, "updating a workload", update).await {

@@ -315,11 +315,11 @@ impl Workloads {
             let stuck = starts::stuck(policies, workload);
             return self.starts(|starts| starts.seen_pod(&object(), stuck));
         }
-        let selector = if is_injected { starts::unready_pods(workload) } else { None };
+        let unready = if is_injected { starts::Unready::of(workload) } else { None };
         let first = self.operator.timing.workloads.look;
         self.starts(|starts| {
-            if selector.is_some() || !starts.is_empty() {
-                starts.seen(object(), selector, Instant::now(), first);
+            if unready.is_some() || !starts.is_empty() {
+                starts.seen(object(), unready, Instant::now(), first);
             }
         });
     }

@@ -6,6 +6,7 @@
 use crate::api::is_dns_label;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, PolicyRef};
+use crate::rollout::by_hand::{self, Keeper};
 use crate::workload::{Kind, ObjectRef, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
@@ -22,8 +23,6 @@ const AT_ONCE: usize = 20;
 const EXAMPLES: usize = 3;
 /// The longest hash that is kept. Ours have 16 characters.
 const HASH: usize = 64;
-/// The reasons of a container that waits for its turn, or for its image for the first time.
-const BENIGN: [&str; 3] = ["", "ContainerCreating", "PodInitializing"];
 /// The fields of a status with the number of pods, and with the number of ready ones.
 const READINESS: [(&str, &str); 3] =
     [("replicas", "readyReplicas"), ("desiredNumberScheduled", "numberReady"), ("active", "ready")];
@@ -41,13 +40,7 @@ pub struct Stuck {
 
 /// The containers of `pod` that do not start and that one of `policies` has added.
 pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
-    let waiting: Vec<(&str, &str)> = ["initContainerStatuses", "containerStatuses"]
-        .iter()
-        .filter_map(|list| pod.body["status"][*list].as_array())
-        .flatten()
-        .filter_map(|status| Some((status["name"].as_str()?, status["state"]["waiting"]["reason"].as_str()?)))
-        .filter(|(_, reason)| !BENIGN.contains(reason))
-        .collect();
+    let waiting: Vec<(&str, &str)> = by_hand::waiting(pod).collect();
     if waiting.is_empty() {
         return BTreeSet::new();
     }
@@ -110,12 +103,38 @@ fn pods_of_jobs(cron_job: &Workload) -> Option<String> {
     (!names.is_empty()).then(|| format!("{JOB_NAME} in ({})", names.join(",")))
 }
 
+/// How the pods of a workload that lacks ready ones are listed, and judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unready {
+    pub selector: String,
+    /// The controller, if it does not replace some pods.
+    pub keeper: Option<Keeper>,
+}
+
+impl Unready {
+    /// That of `workload`; none if all its pods are ready.
+    pub fn of(workload: &Workload) -> Option<Self> {
+        let selector = unready_pods(workload)?;
+        Some(Self { selector, keeper: Keeper::of(workload) })
+    }
+}
+
+/// What a list of the pods of a workload has shown.
+#[derive(Clone, Debug, Default)]
+pub struct PodsSeen {
+    /// The stuck containers of each pod, by its name.
+    pub stuck: Vec<(String, BTreeSet<Stuck>)>,
+    /// What a person must do before the controller goes on.
+    pub by_hand: Option<String>,
+}
+
 /// A workload that lacks ready pods.
 struct Suspect {
-    selector: String,
+    pods: Unready,
     /// When its pods are listed next.
     due: Instant,
     pause: Duration,
+    by_hand: Option<String>,
 }
 
 /// The pods of one workload with one stuck container.
@@ -153,36 +172,47 @@ impl Starts {
         self.suspects.is_empty() && self.groups.is_empty()
     }
 
-    /// Records a workload with the selector of its pods, or none if all of them are ready.
-    pub fn seen(&mut self, object: ObjectRef, selector: Option<String>, now: Instant, pause: Duration) {
-        let Some(selector) = selector else { return self.gone(&object) };
+    /// Records a workload that lacks ready pods, or none if all of them are ready.
+    pub fn seen(&mut self, object: ObjectRef, pods: Option<Unready>, now: Instant, pause: Duration) {
+        let Some(pods) = pods else { return self.gone(&object) };
         let is_full = self.suspects.len() >= MOST;
         match self.suspects.get_mut(&object) {
-            Some(suspect) => suspect.selector = selector,
+            // Its controller means other pods now, or a person may have done what is asked for.
+            Some(suspect) if suspect.pods.keeper != pods.keeper || suspect.by_hand.is_some() => {
+                suspect.pods = pods;
+                (suspect.due, suspect.pause) = (suspect.due.min(now + pause), pause);
+            }
+            Some(suspect) => suspect.pods = pods,
             None if !is_full => {
-                self.suspects.insert(object, Suspect { selector, due: now + pause, pause });
+                self.suspects.insert(object, Suspect { pods, due: now + pause, pause, by_hand: None });
             }
             None => {}
         }
     }
 
     /// The workloads whose pods are to be listed now. The pause of each doubles, up to `longest`.
-    pub fn due(&mut self, now: Instant, longest: Duration) -> Vec<(ObjectRef, String)> {
+    pub fn due(&mut self, now: Instant, longest: Duration) -> Vec<(ObjectRef, Unready)> {
         let mut due: Vec<_> = self.suspects.iter_mut().filter(|(_, suspect)| suspect.due <= now).collect();
         due.sort_by_key(|(_, suspect)| suspect.due);
         let next = due.into_iter().take(AT_ONCE).map(|(object, suspect)| {
             suspect.pause = (suspect.pause * 2).min(longest);
             suspect.due = now + suspect.pause;
-            (object.clone(), suspect.selector.clone())
+            (object.clone(), suspect.pods.clone())
         });
         next.collect()
     }
 
-    /// Records the `pods` of a workload, by name, with their stuck containers. Ignores a workload that has become ready.
-    pub fn listed(&mut self, object: &ObjectRef, pods: impl IntoIterator<Item = (String, BTreeSet<Stuck>)>) {
-        if self.suspects.contains_key(object) {
-            self.set(object, pods);
+    /// Records what a list of the pods of a workload has shown. Ignores a workload that has become ready.
+    pub fn listed(&mut self, object: &ObjectRef, seen: PodsSeen) {
+        if let Some(suspect) = self.suspects.get_mut(object) {
+            suspect.by_hand = seen.by_hand;
+            self.set(object, seen.stuck);
         }
+    }
+
+    /// What a person must do before the controller of `object` goes on, as far as is known.
+    pub fn by_hand(&self, object: &ObjectRef) -> Option<String> {
+        self.suspects.get(object)?.by_hand.clone()
     }
 
     /// Records a pod that policies target themselves.
@@ -312,6 +342,14 @@ mod tests {
         ObjectRef { kind, namespace: "shop".to_owned(), name: name.to_owned() }
     }
 
+    fn unready(selector: &str) -> Unready {
+        Unready { selector: selector.to_owned(), keeper: None }
+    }
+
+    fn seen(pods: impl IntoIterator<Item = (String, BTreeSet<Stuck>)>) -> PodsSeen {
+        PodsSeen { stuck: pods.into_iter().collect(), by_hand: None }
+    }
+
     fn one(reason: &str) -> Stuck {
         let (policy, container) = (envoy(), "proxy".to_owned());
         Stuck { policy, container, reason: reason.to_owned(), hash: HASH_OF_PODS.to_owned() }
@@ -403,7 +441,7 @@ mod tests {
     fn a_suspect_is_looked_at_less_and_less_often_until_its_pods_are_ready() {
         let (mut starts, now, second) = (Starts::default(), Instant::now(), Duration::from_secs(1));
         let see = |starts: &mut Starts, selector: Option<&str>| {
-            starts.seen(object("web"), selector.map(str::to_owned), now, second);
+            starts.seen(object("web"), selector.map(unready), now, second);
         };
         see(&mut starts, Some("app=web"));
         see(&mut starts, Some("app=web"));
@@ -416,22 +454,37 @@ mod tests {
     }
 
     #[test]
+    fn what_a_person_must_do_is_looked_at_again_with_each_change_of_the_workload() {
+        let (mut starts, now, second) = (Starts::default(), Instant::now(), Duration::from_secs(1));
+        let see = |starts: &mut Starts, now: Instant| starts.seen(object("db"), Some(unready("app=db")), now, second);
+        see(&mut starts, now);
+        assert_eq!(starts.due(now + second, 60 * second).len(), 1);
+        starts.listed(&object("db"), PodsSeen { by_hand: Some("delete it".to_owned()), ..PodsSeen::default() });
+        assert_eq!(starts.by_hand(&object("db")).as_deref(), Some("delete it"));
+        see(&mut starts, now + 2 * second);
+        assert!(starts.by_hand(&object("db")).is_some(), "until it is known to be done");
+        assert_eq!(starts.due(now + 3 * second, 60 * second).len(), 1);
+        starts.listed(&object("db"), PodsSeen::default());
+        assert_eq!(starts.by_hand(&object("db")), None);
+    }
+
+    #[test]
     fn sums_name_the_first_pods_and_vanish_with_the_trouble() {
         let (mut starts, now) = (Starts::default(), Instant::now());
         for name in ["a", "b", "c", "d"] {
-            starts.seen(object(name), Some("app=web".to_owned()), now, Duration::ZERO);
+            starts.seen(object(name), Some(unready("app=web")), now, Duration::ZERO);
             let pods = [format!("{name}-1"), format!("{name}-2")];
-            starts.listed(&object(name), pods.map(|pod| (pod, BTreeSet::from([one("ImagePullBackOff")]))));
+            starts.listed(&object(name), seen(pods.map(|pod| (pod, BTreeSet::from([one("ImagePullBackOff")])))));
         }
-        starts.listed(&object("unknown"), [("x".to_owned(), BTreeSet::from([one("ImagePullBackOff")]))]);
+        starts.listed(&object("unknown"), seen([("x".to_owned(), BTreeSet::from([one("ImagePullBackOff")]))]));
         let told = message(&starts.sums()[&envoy()]);
         let expected = "container `proxy` does not start in 8 pods of 4 workloads (ImagePullBackOff), such as shop/a-1, shop/b-1, shop/c-1";
         assert_eq!(told, expected);
         let reasons = [("a-1", "ImagePullBackOff"), ("a-2", "CrashLoopBackOff")];
         let pods = reasons.map(|(pod, reason)| (pod.to_owned(), BTreeSet::from([one(reason)])));
-        starts.listed(&object("a"), pods);
+        starts.listed(&object("a"), seen(pods));
         assert_eq!((starts.sums()[&envoy()]["proxy"].pods, starts.sums()[&envoy()]["proxy"].workloads), (8, 4));
-        starts.listed(&object("a"), [("a-1".to_owned(), BTreeSet::new())]);
+        starts.listed(&object("a"), seen([("a-1".to_owned(), BTreeSet::new())]));
         starts.seen(object("b"), None, now, Duration::ZERO);
         starts.gone(&object("c"));
         assert_eq!(starts.sums()[&envoy()]["proxy"].pods, 2);
@@ -444,8 +497,8 @@ mod tests {
         let (mut starts, now) = (Starts::default(), Instant::now());
         for index in 0..2 * MOST {
             let object = object(&format!("web-{index}"));
-            starts.seen(object.clone(), Some("app=web".to_owned()), now, Duration::ZERO);
-            starts.listed(&object, [("pod".to_owned(), BTreeSet::from([one("CrashLoopBackOff")]))]);
+            starts.seen(object.clone(), Some(unready("app=web")), now, Duration::ZERO);
+            starts.listed(&object, seen([("pod".to_owned(), BTreeSet::from([one("CrashLoopBackOff")]))]));
             starts.seen_pod(&object, BTreeSet::from([one("CrashLoopBackOff")]));
         }
         assert_eq!((starts.suspects.len(), starts.groups.len()), (MOST, MOST));

@@ -1,5 +1,6 @@
 //! Watches and lists every workload of the targeted kinds, uninitialized ones included.
 
+use super::starts::{PodsSeen, Unready};
 use super::waiting::{News, Standing};
 use super::{Listing, Workloads, starts};
 use crate::api::code::Code;
@@ -13,6 +14,7 @@ use crate::cluster::watch::{WatchState, seconds, watched};
 use crate::survival;
 use crate::workload::{Kind, ObjectRef, Workload};
 use futures::{TryStreamExt, pin_mut};
+use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
@@ -184,11 +186,11 @@ pub async fn look_again(workloads: &Workloads, kind: &Arc<Kind>, untold: Vec<Obj
 const PODS: u32 = 50;
 
 /// Lists the pods of workloads that lack ready ones, by the selectors of their pods, and records what does not start in
-/// them.
-pub async fn look_at_pods(workloads: &Workloads, due: Vec<(ObjectRef, String)>) {
+/// them, and what a person must do.
+pub async fn look_at_pods(workloads: &Workloads, due: Vec<(ObjectRef, Unready)>) {
     let pods = Kind::find("", "pods").expect("it is built in");
     let Some(resource) = workloads.operator.resource(pods) else { return };
-    for (object, selector) in due {
+    for (object, Unready { selector, keeper }) in due {
         let api = Api::<Object>::namespaced_with(workloads.operator.client.clone(), &object.namespace, &resource);
         let listed = match call(api.list(&ListParams::default().labels(&selector).limit(PODS))).await {
             Ok(listed) => listed,
@@ -199,13 +201,16 @@ pub async fn look_at_pods(workloads: &Workloads, due: Vec<(ObjectRef, String)>) 
             }
         };
         let policies = workloads.operator.snapshot().policies;
-        let stuck = listed.items.iter().filter_map(|pod| {
-            let look = || starts::stuck(&policies, &Workload::new(pods, pod.value()));
+        let listed: Vec<_> = listed.items.iter().map(|pod| Workload::new(pods, pod.value())).collect();
+        let stuck = listed.iter().filter_map(|pod| {
+            let look = || starts::stuck(&policies, pod);
             let stuck = survival::attempt(&workloads.operator.metrics, "looking at a pod", look)?;
             Some((pod.name().to_owned(), stuck))
         });
-        let stuck: Vec<_> = stuck.collect();
-        workloads.starts(|starts| starts.listed(&object, stuck));
+        let stuck = stuck.collect();
+        let demand = || keeper?.demand(&listed, Timestamp::now());
+        let by_hand = survival::attempt(&workloads.operator.metrics, "looking at pods", demand).flatten();
+        workloads.starts(|starts| starts.listed(&object, PodsSeen { stuck, by_hand }));
     }
 }
 

@@ -57,6 +57,7 @@ mod replicas;
 mod reports;
 mod rights;
 mod rollout_commands;
+mod rollout_left;
 mod rollout_owners;
 mod rollout_story;
 mod rollouts;
@@ -112,6 +113,7 @@ const TESTS: &[&[runner::Test]] = &[
     reports::TESTS,
     rights::TESTS,
     rollout_commands::TESTS,
+    rollout_left::TESTS,
     rollout_owners::TESTS,
     rollouts::TESTS,
     rows::TESTS,

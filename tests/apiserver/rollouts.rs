@@ -899,8 +899,8 @@ pub(crate) async fn ready_pods(world: &World, app: &str) -> Result<Vec<Value>> {
 }
 
 /// Running pods of `web` under the policy `envoy`, which targets pods.
-struct Running {
-    world: World,
+pub(crate) struct Running {
+    pub(crate) world: World,
     operator: Operator,
     /// How many there are.
     count: usize,
@@ -917,7 +917,7 @@ impl Drop for Running {
 }
 
 /// Three pods of a Deployment on the newest version, and one pod of a ReplicaSet on others, with the sidecar of `content`.
-async fn running(version: Version, content: Value, rolling_update: Value) -> Result<Running> {
+pub(crate) async fn running(version: Version, content: Value, rolling_update: Value) -> Result<Running> {
     let has_nodes = version == Version::NEWEST;
     let builder = ControlPlane::builder(version);
     let world = World::with(if has_nodes { builder.nodes(2) } else { builder }).await?;
@@ -946,7 +946,7 @@ async fn running(version: Version, content: Value, rolling_update: Value) -> Res
 }
 
 /// A policy whose sidecar asks for these resources.
-fn envoy(image: &str, cpu: &str) -> Value {
+pub(crate) fn envoy(image: &str, cpu: &str) -> Value {
     let amounts = json!({ "cpu": cpu, "memory": "32Mi" });
     let mut spec = sidecar_of("envoy", image);
     spec["template"]["containers"][0]["resources"] = json!({ "requests": amounts, "limits": amounts });
@@ -955,7 +955,7 @@ fn envoy(image: &str, cpu: &str) -> Value {
 
 impl Running {
     /// Waits until all pods are ready, and each of them `is` so. Returns their UIDs.
-    async fn wait(&self, what: &str, is: &dyn Fn(&Value) -> bool) -> Result<BTreeSet<String>> {
+    pub(crate) async fn wait(&self, what: &str, is: &dyn Fn(&Value) -> bool) -> Result<BTreeSet<String>> {
         let uids = Mutex::new(BTreeSet::new());
         within(LIMIT, what, || async {
             let pods = ready_pods(&self.world, "web").await?;
@@ -968,7 +968,7 @@ impl Running {
 
     /// Waits until the rollout is complete but for these pods, which are left because of `code` and `words` in the log. They are still
     /// those of `before`, and none was evicted.
-    async fn are_left(&self, before: &BTreeSet<String>, code: &str, words: &str) -> Result<()> {
+    pub(crate) async fn are_left(&self, before: &BTreeSet<String>, code: &str, words: &str) -> Result<()> {
         let told = Mutex::new(String::new());
         let waited = within(LIMIT, "the pods are left", || async {
             let log = self.operator.log();

@@ -120,6 +120,8 @@ pub struct Item {
     pub is_stuck: bool,
     /// Whether it is unavailable because we have written it.
     pub is_ours: bool,
+    /// Whether it has opted out of the policy, though its owner has not.
+    pub is_out: bool,
     /// The last rollout that has written it.
     pub touched: Option<Turn>,
     /// When it was restarted, if it is no pod.
@@ -208,7 +210,7 @@ impl Cluster {
 
     /// Whether the policy matches `item`.
     pub fn matches(&self, item: &Item) -> bool {
-        self.covered[usize::from(item.namespace)]
+        self.covered[usize::from(item.namespace)] && !item.is_out
     }
 
     /// Has the replicas deliver what is stored. Returns whether anything has changed.
@@ -320,6 +322,7 @@ impl Item {
             is_settled: true,
             is_stuck: false,
             is_ours: false,
+            is_out: false,
             touched: None,
             restarted: None,
         }

@@ -140,7 +140,17 @@ impl Leader {
     fn items<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = &'a Item> {
         let covered = self.frozen.covered.unwrap_or(cluster.covered);
         let items = self.frozen.items.as_ref().unwrap_or(&cluster.items);
-        items.iter().filter(move |item| covered[usize::from(item.namespace)])
+        items.iter().filter(move |item| covered[usize::from(item.namespace)] && !item.is_out)
+    }
+
+    /// How many pods each owner has that have opted out.
+    fn beside(&self, cluster: &Cluster) -> HashMap<Arc<str>, usize> {
+        let mut beside = HashMap::new();
+        let items = self.frozen.items.as_ref().unwrap_or(&cluster.items);
+        for owner in items.iter().filter(|item| item.is_out).filter_map(|item| item.owner) {
+            *beside.entry(maker_uid(owner)).or_default() += 1;
+        }
+        beside
     }
 
     /// The revisions as the watch shows them, and those that it has written since.
@@ -232,7 +242,7 @@ impl Leader {
             let is_bad = |item: &Item| item.carries == BAD && item.is_settled || item.is_stuck;
             (scene.is_stuck_known && item.is_some_and(is_bad)).then(|| "its image cannot be pulled".to_owned())
         };
-        let update = hash(spec.content);
+        let (update, beside) = (hash(spec.content), self.beside(cluster));
         let name = format!("leader-{}", self.name);
         let world = World {
             aim: Aim {
@@ -255,9 +265,9 @@ impl Leader {
             revisions: stored,
             commands: spec.commands(),
             members: Some(&members),
-            makers: Ok(Makers { owners: &owners, beside: &HashMap::new(), busy: &BTreeMap::new() }),
+            makers: Ok(Makers { owners: &owners, beside: &beside, busy: &BTreeMap::new() }),
             namespaces: Some(&namespaces),
-            queries: Queries { stuck: &bad, way: &way, rejection: &|_| None },
+            queries: Queries { stuck: &bad, by_hand: &|_| None, way: &way, rejection: &|_| None },
         };
         let outcome = state.step(Event::Look(&world));
         self.state = state;

@@ -29,6 +29,10 @@ pub enum Deviation {
     /// The first available pod is deleted, or becomes unavailable, because its registry is away.
     Kill,
     Break,
+    /// The first available pod opts out of the policy.
+    OptOut,
+    /// Another client puts the first Deployment back that has the latest content.
+    PutBack,
     /// A watch of the leader is late from now on.
     Late(Watch),
     /// The answer to the next write gets lost; or the request, which may arrive later.
@@ -177,7 +181,8 @@ impl World {
             Deviation::Edit(content) => cluster.spec.content != content,
             Deviation::ResumeEarlier => cluster.spec.resumed.is_some(),
             Deviation::Delete(content) => cluster.revisions.iter().any(|kept: &Kept| kept.content == content),
-            Deviation::Kill | Deviation::Break => cluster.items.iter().any(is_available),
+            Deviation::PutBack => put_back(&mut cluster.clone()),
+            Deviation::Kill | Deviation::Break | Deviation::OptOut => cluster.items.iter().any(is_available),
             Deviation::Late(watch) => {
                 let mut late = leader.frozen.clone();
                 late.stop(watch, cluster);
@@ -226,8 +231,16 @@ impl World {
             Deviation::Relabel(namespace) => cluster.covered[usize::from(namespace)] ^= true,
             Deviation::Guard(owner) => cluster.makers[usize::from(owner)].is_guarded ^= true,
             Deviation::Scale(owner, desired) => scale(cluster, owner, desired),
-            Deviation::Kill => hurt(cluster, true),
-            Deviation::Break => hurt(cluster, false),
+            Deviation::Kill => {
+                let killed = available(cluster);
+                killed.map(|index| cluster.items.remove(index));
+            }
+            Deviation::Break => {
+                let now = cluster.now;
+                change_available(cluster, |item| (item.is_ready, item.is_stuck, item.since) = (false, true, now));
+            }
+            Deviation::OptOut => change_available(cluster, |item| item.is_out = true),
+            Deviation::PutBack => drop(put_back(cluster)),
             Deviation::Late(watch) => self.leader.frozen.stop(watch, cluster),
             Deviation::Lose(lost) => {
                 let late = self.leader.act(cluster, scene, lost);
@@ -257,17 +270,30 @@ fn scale(cluster: &mut Cluster, owner: u8, desired: u8) {
     cluster.forgive(owner);
 }
 
-/// Deletes the first available pod, or makes it unavailable.
-fn hurt(cluster: &mut Cluster, is_deleted: bool) {
-    let (now, version) = (cluster.now, cluster.next_version());
-    let found = cluster.items.iter().position(|item| item.owner.is_some() && item.is_ready && item.is_settled);
-    let Some(index) = found else { return };
-    if is_deleted {
-        cluster.items.remove(index);
-    } else {
-        let item = &mut cluster.items[index];
-        (item.is_ready, item.is_stuck, item.since, item.version) = (false, true, now, version);
-    }
+/// The index of the first available pod.
+fn available(cluster: &mut Cluster) -> Option<usize> {
+    cluster.next_version();
+    cluster.items.iter().position(|item| item.owner.is_some() && item.is_ready && item.is_settled && !item.is_out)
+}
+
+fn change_available(cluster: &mut Cluster, change: impl FnOnce(&mut Item)) {
+    let Some(index) = available(cluster) else { return };
+    let version = cluster.version;
+    let item = &mut cluster.items[index];
+    item.version = version;
+    change(item);
+}
+
+/// Has another client put the first Deployment back that has the latest content. Returns whether there is one.
+fn put_back(cluster: &mut Cluster) -> bool {
+    let (now, version, content) = (cluster.now, cluster.next_version(), cluster.spec.content);
+    let Some(item) = cluster.items.iter_mut().find(|item| item.owner.is_none() && item.carries == content) else {
+        return false;
+    };
+    let before = if content == 1 { 0 } else { 1 };
+    (item.carries, item.version, item.since, item.touched) = (before, version, now, None);
+    (item.is_ready, item.is_settled) = (false, false);
+    true
 }
 
 impl Model for Space {

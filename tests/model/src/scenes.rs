@@ -68,8 +68,8 @@ fn begin_has_ended(name: &str) -> bool {
 /// The spaces. Each run may have `bound` deviations.
 pub fn spaces(bound: u8) -> Vec<Space> {
     use Deviation::{
-        Break, Delete, Edit, Fall, Guard, Kill, Late, Lose, Others, Pause, Relabel, Replace, Restart, Resume,
-        ResumeEarlier, Scale, Sleep, Wait,
+        Break, Delete, Edit, Fall, Guard, Kill, Late, Lose, OptOut, Others, Pause, PutBack, Relabel, Replace, Restart,
+        Resume, ResumeEarlier, Scale, Sleep, Wait,
     };
     let steps = json!([{ "namespaces": ["a"] }, { "pause": {} }, { "namespaces": ["b"] }]);
     let undo = json!({ "onFailure": "Undo", "maxUnavailable": 1 });
@@ -162,10 +162,35 @@ pub fn spaces(bound: u8) -> Vec<Space> {
             &[&[Resume, Edit(3), Edit(1), Delete(1), Delete(2), Fall, Lose(Lost::Answer), Late(Watch::Revisions)]],
         ),
         space(
+            "others write, in place",
+            scene(Way::InPlace, &one),
+            cluster([2, 1], true, 3),
+            &[&[OptOut, PutBack, Break, Wait(601), Edit(1), Sleep, Late(Watch::Workloads)]],
+        ),
+        space(
+            "others write, by eviction",
+            scene(Way::Evict, &one),
+            cluster([2, 2], true, 3),
+            &[&[OptOut, PutBack, Break, Wait(601), Edit(1), Fall, Late(Watch::Workloads)]],
+        ),
+        space(
             "after the end",
             scene(Way::InPlace, &one),
             cluster([2, 1], true, 1),
-            &[&[Break, Kill, Restart, Wait(601), Relabel(1), Resume, Fall, Edit(3), Replace, Delete(1)]],
+            &[&[
+                Break,
+                Kill,
+                OptOut,
+                PutBack,
+                Restart,
+                Wait(601),
+                Relabel(1),
+                Resume,
+                Fall,
+                Edit(3),
+                Replace,
+                Delete(1),
+            ]],
         ),
     ]
 }

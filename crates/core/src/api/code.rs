@@ -344,6 +344,11 @@ codes! {
     /// The flags of the operator do not allow the content of a stored revision any more. No workload gets it, and no rollout goes back to
     /// it. New workloads outside the steps of a rollout get the latest revision instead.
     420 RevisionRejected "None, if the flags are right: the next complete rollout takes its place. Else see `--allowed-images`, `--pod-security` and `--allow-in-templates`.";
+    /// A pod of an earlier template is not ready, and its controller waits for it instead of replacing it: a StatefulSet with
+    /// `podManagementPolicy: OrderedReady`, or a StatefulSet or DaemonSet with `updateStrategy: OnDelete`.
+    421 PodKept "Delete the pod: the message has the command. Its controller then makes it from the pod template of now.";
+    /// Another client has put the pod template, or the running pod, back after each patch of a rollout.
+    422 PutBack "Have the client that the message names keep what it does not know. Else opt the workload out: `scpol.dev/inject: \"false\"`. `scpol rollout resume POLICY` tries it again.";
 }
 
 impl fmt::Display for Code {

@@ -171,6 +171,20 @@ impl Progress {
         }
     }
 
+    /// The same with `note`, if there is one, before its message.
+    #[must_use]
+    pub fn after(mut self, note: &str) -> Self {
+        let (Self::NewRevision(message)
+        | Self::RollingOut(message)
+        | Self::Paused(message)
+        | Self::Halted(message)
+        | Self::Complete(message)) = &mut self;
+        if !note.is_empty() {
+            *message = format!("{note}; {message}");
+        }
+        self
+    }
+
     /// The reason of the condition `Progressing`.
     pub fn code(&self) -> Code {
         self.row().1

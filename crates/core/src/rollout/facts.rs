@@ -73,6 +73,8 @@ pub struct Makers<'a> {
 pub struct Queries<'a> {
     /// Why a container of the policy does not start in a workload.
     pub stuck: &'a dyn Fn(&ObjectRef) -> Option<String>,
+    /// What a person must do before the controller of a workload, which is no pod, goes on.
+    pub by_hand: &'a dyn Fn(&ObjectRef) -> Option<String>,
     /// How a workload is expected to be brought up to date.
     pub way: &'a dyn Fn(&ObjectRef, &Member) -> Way,
     /// Why no new workload gets the content of a revision.

@@ -42,10 +42,9 @@ pub(super) fn of(workload: &Workload) -> Health {
         }
         "deployments" => {
             let (updated, available) = (number(status, "updatedReplicas"), number(status, "availableReplicas"));
-            observed >= generation
-                && updated >= replicas
-                && number(status, "replicas") <= updated
-                && available >= updated
+            // Nobody rolls a Deployment that `kubectl rollout pause` has paused: what is there serves.
+            let wanted = if spec["paused"] == true { available } else { updated };
+            observed >= generation && wanted >= replicas && number(status, "replicas") <= wanted && available >= wanted
         }
         "statefulsets" => {
             let partition = count(&spec["updateStrategy"]["rollingUpdate"]["partition"]).unwrap_or_default();
@@ -60,10 +59,14 @@ pub(super) fn of(workload: &Workload) -> Health {
         // A CronJob makes its pods later.
         _ => true,
     };
-    // A Deployment tells since when it is not available; the other kinds do not.
-    let lacks = condition(status, &["Available"]).filter(|(is_available, _)| !is_available && !is_rolled);
-    let since = lacks.and_then(|(_, since)| since);
-    Health::settled(is_rolled, since)
+    // The other kinds do not tell since when they are not available.
+    let telling: &[&str] = match workload.kind.resource.as_str() {
+        _ if !workload.kind.is_in_table() => &["Ready", "Available"],
+        "deployments" => &["Available", "Progressing"],
+        _ => &[],
+    };
+    let since = |name: &&str| condition(status, &[*name]).filter(|(is_true, _)| !is_true).and_then(|(_, since)| since);
+    Health::settled(is_rolled, telling.iter().filter_map(since).min().filter(|_| !is_rolled))
 }
 
 /// The grace period of a pod that names none, in seconds (`core/v1/defaults.go`).
@@ -86,7 +89,9 @@ pub(super) fn containers(pod: &Workload, policy: &str) -> Vec<String> {
 /// The health of `pod`. `names` are the containers of the policy.
 pub(super) fn of_pod(pod: &Workload, names: &[String]) -> Health {
     let (status, spec) = (&pod.body["status"], &pod.body["spec"]);
-    let (is_ready, since) = condition(status, &["Ready"]).unwrap_or_default();
+    // One without this condition has never been ready.
+    let created = || pod.body["metadata"]["creationTimestamp"].as_str()?.parse().ok();
+    let (is_ready, since) = condition(status, &["Ready"]).unwrap_or_else(|| (false, created()));
     // A kubelet of 1.34 or later says which generation it has seen.
     let (generation, observed) = (pod.body["metadata"]["generation"].as_i64(), status["observedGeneration"].as_i64());
     let has_seen = generation.zip(observed).is_none_or(|(generation, observed)| observed >= generation);
@@ -124,7 +129,7 @@ fn short(image: &str) -> &str {
 }
 
 /// Whether the first of the conditions `types` that is there is true, and since when.
-fn condition(status: &Value, types: &[&str]) -> Option<(bool, Option<Timestamp>)> {
+pub(super) fn condition(status: &Value, types: &[&str]) -> Option<(bool, Option<Timestamp>)> {
     let conditions = status["conditions"].as_array()?;
     let found = conditions.iter().find(|condition| types.iter().any(|name| condition["type"] == *name))?;
     let since = found["lastTransitionTime"].as_str().and_then(|since| since.parse().ok());
@@ -185,6 +190,41 @@ mod tests {
             let pod = workload("", "pods", json!({ "status": status }));
             assert_eq!(of_pod(&pod, &[]).is_settled, is_settled, "{status}");
         }
+    }
+
+    #[test]
+    fn a_status_tells_since_when_as_far_as_it_can() {
+        let condition = |kind: &str, status: &str, second: u32| json!({ "type": kind, "status": status, "lastTransitionTime": format!("2026-01-01T00:00:{second:02}Z") });
+        let at = |second: u32| Some(format!("2026-01-01T00:00:{second:02}Z").parse::<Timestamp>().unwrap());
+        let deployment = |conditions: Value, available: u32, spec: Value| {
+            let status = json!({
+                "observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": available, "conditions": conditions,
+            });
+            let body = json!({ "metadata": { "generation": 2 }, "spec": spec, "status": status });
+            let Health { is_ready, since, .. } = of(&workload("apps", "deployments", body));
+            (is_ready, since)
+        };
+        let [up, down] = ["True", "False"].map(|status| condition("Available", status, 5));
+        let stalled = condition("Progressing", "False", 9);
+        let two = json!({ "replicas": 2 });
+        assert_eq!(deployment(json!([down, stalled]), 1, two.clone()), (false, at(5)));
+        // The user's own rollout makes no progress, while the pods of before serve.
+        assert_eq!(deployment(json!([up, stalled]), 2, two.clone()), (false, at(9)));
+        assert_eq!(deployment(json!([up]), 2, two), (false, None));
+        // Nobody rolls it.
+        let paused = json!({ "replicas": 2, "paused": true });
+        assert_eq!(deployment(json!([up]), 2, paused.clone()), (true, None));
+        assert_eq!(deployment(json!([down]), 1, paused), (false, at(5)), "one of its pods is down");
+
+        let pod = |conditions: Value| {
+            let metadata = json!({ "creationTimestamp": "2026-01-01T00:00:01Z" });
+            let pod = workload("", "pods", json!({ "metadata": metadata, "status": { "conditions": conditions } }));
+            let Health { is_ready, since, .. } = of_pod(&pod, &[]);
+            (is_ready, since)
+        };
+        assert_eq!(pod(json!([condition("Ready", "False", 5)])), (false, at(5)));
+        assert_eq!(pod(json!([condition("PodScheduled", "False", 5)])), (false, at(1)), "it never was ready");
+        assert_eq!(pod(json!([condition("Ready", "True", 7)])), (true, at(7)));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Look {
     pub is_limited: bool,
     /// What holds it up, most important first.
     pub waits: Vec<String>,
+    /// What a person must do before updated workloads become available: of the first ones.
+    pub by_hand: Vec<String>,
     /// The owners of evicted pods that do not have all their pods again, up to date and available.
     pub unfinished: BTreeSet<String>,
 }
@@ -72,6 +74,8 @@ pub struct Next {
     pub may_evict: bool,
     /// Whether it is unavailable without the update.
     pub is_broken: bool,
+    /// Whether another client has put it back after each patch. Then only the reason is to be found: [`super::answer::put_back`].
+    pub is_put_back: bool,
     /// When the record announced it; none if it is to do that yet.
     pub announced: Option<Timestamp>,
     /// When the newest pod of its owner was created.

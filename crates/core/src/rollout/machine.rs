@@ -166,6 +166,9 @@ impl Machine {
         let untouched = record.progress.writes.iter().filter(is_untouched).map(|(name, _)| name.clone()).collect();
         let seeing = Seeing { world, record, reached, barred, restarted, resumed, look, open, untouched };
         let mut outcome = self.decide(&seeing);
+        // What a person must do comes first, because a condition has little room.
+        let by_hand = seeing.look.by_hand.join("; ");
+        outcome.progress = outcome.progress.map(|progress| progress.after(&by_hand));
         outcome.look = Some(seeing.look);
         outcome
     }

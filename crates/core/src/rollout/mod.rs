@@ -38,6 +38,7 @@
 //! | [`removal`] | the same machine for a command that takes the content of a policy out of running pods |
 //! | [`limit`] | the limit of evictions in a minute |
 //! | [`member`] | workloads and the controllers of pods, as far as rollouts need them |
+//! | [`by_hand`] | pods that their controller does not replace, so that a person must delete them |
 //! | `health` | whether a stored workload serves its users |
 //! | `words` | the sentences about a rollout |
 //!
@@ -46,6 +47,7 @@
 //! unavailable before its update.
 
 pub mod answer;
+pub mod by_hand;
 pub mod facts;
 mod health;
 pub mod limit;

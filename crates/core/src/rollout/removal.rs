@@ -141,7 +141,12 @@ impl Removal {
                 members: Some(seen.members),
                 makers: Ok(Makers { owners: seen.owners, beside: seen.beside, busy: &BTreeMap::new() }),
                 namespaces: None,
-                queries: Queries { stuck: &|_| None, way: &|_, _| Way::Evict, rejection: &|_| None },
+                queries: Queries {
+                    stuck: &|_| None,
+                    by_hand: &|_| None,
+                    way: &|_, _| Way::Evict,
+                    rejection: &|_| None,
+                },
             };
             let outcome = self.state.step(Event::Look(&world));
             let mut look = outcome.look.unwrap_or_default();

@@ -96,12 +96,6 @@ pub(super) fn crowded(most: usize) -> String {
     format!("waits for {most} that are being updated, the most at once")
 }
 
-pub(super) fn put_back(tries: u32) -> String {
-    format!(
-        "its template was patched {tries} times, and somebody has put it back each time: see `metadata.managedFields`"
-    )
-}
-
 /// The message of a rollout that has `halted` and cannot go back.
 pub(super) fn no_way_back(halted: &str, why: Option<&str>) -> String {
     let why = why.unwrap_or("no rollout was complete before");
@@ -111,6 +105,9 @@ pub(super) fn no_way_back(halted: &str, why: Option<&str>) -> String {
 /// The message of a rollout that has `halted` and has gone back.
 pub(super) fn gone_back(halted: &str, look: &Look) -> String {
     let back = match look.numbers.left {
+        0 if look.numbers.unavailable + look.numbers.broken > 0 => {
+            format!("{halted}; what it had changed has the revision before again, and not all of it is ready")
+        }
         0 => format!("{halted}; what it had changed has the revision before again"),
         left => format!("{halted}; it has gone back, but {left} are left as they are"),
     };

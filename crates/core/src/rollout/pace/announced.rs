@@ -51,7 +51,8 @@ impl Memory {
         let is_done = member.is_done(facts.restarted);
         let is_seen = || {
             let is_serving = member.health.is_ready && self.is_settled(object, member, write.at, facts.now);
-            is_serving || facts.is_broken(object, member)
+            let was_broken = || !self.has_disturbed(object) && self.was_broken(object, member, facts);
+            is_serving || facts.is_broken(object, member) || was_broken()
         };
         let is_foreign = write.by != facts.leader.name;
         let may_be_late = is_foreign && facts.now.duration_since(write.at) < LATE;

@@ -5,6 +5,7 @@
 //! - What was unavailable before the rollout, and before any that it replaced, is no fault of ours.
 
 use super::memory::Memory;
+use crate::rollout::answer::Answer;
 use crate::rollout::facts::{Facts, key};
 use crate::rollout::member::Member;
 use crate::workload::ObjectRef;
@@ -32,6 +33,32 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Since when `member` is not ready: as its status says, or else as this leader has seen it.
+    fn unavailable_since(&self, object: &ObjectRef, member: &Member) -> Option<Timestamp> {
+        member.health.since.or_else(|| self.unready.get(object).copied())
+    }
+
+    /// Whether `member`, which is unavailable, was so before the rollout began, and before any other that it replaced, as far as is known.
+    pub(super) fn was_unavailable(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
+        let since = self.unavailable_since(object, member);
+        facts.may_excuse(member) && since.is_some_and(|since| facts.is_before(since))
+    }
+
+    /// The same for a whole deadline.
+    pub(super) fn was_broken(&self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
+        let since = self.unavailable_since(object, member);
+        facts.may_excuse(member) && since.is_some_and(|since| facts.is_long_before(since))
+    }
+
+    /// Whether this leader has written the workload while it was available, as far as it has seen.
+    pub(super) fn has_disturbed(&self, object: &ObjectRef) -> bool {
+        let written = self.answers.get(object).filter(|last| matches!(last.answer, Answer::Done(_)));
+        let was_unready = || self.unready.get(object).zip(written).is_some_and(|(since, last)| *since <= last.at);
+        self.restarts.contains_key(object) && !was_unready()
+    }
+}
+
 impl Facts<'_> {
     /// When the rollout, or its way back, began.
     pub(super) fn since(&self) -> Timestamp {
@@ -48,7 +75,7 @@ impl Facts<'_> {
     }
 
     /// Whether `since` is before the time from which workloads may be unavailable on our account. A status has whole seconds.
-    fn is_before(&self, since: Timestamp) -> bool {
+    pub(super) fn is_before(&self, since: Timestamp) -> bool {
         since.as_second() < self.disturbed().as_second()
     }
 
@@ -58,21 +85,10 @@ impl Facts<'_> {
     }
 
     /// Whether `member` is unavailable, and the rollout need not be the reason: it has not brought its content there.
-    fn may_excuse(&self, member: &Member) -> bool {
+    pub(super) fn may_excuse(&self, member: &Member) -> bool {
         let record = self.record;
         let is_its_own = record.progress.is_new && record.complete.is_none() && self.has_update(member);
         !member.health.is_ready && !is_its_own
-    }
-
-    /// Whether `member`, which is unavailable, was so before the rollout began, and before any other that it replaced, as far as its status
-    /// tells.
-    pub(super) fn was_unavailable(&self, member: &Member) -> bool {
-        self.may_excuse(member) && member.health.since.is_some_and(|since| self.is_before(since))
-    }
-
-    /// The same for a whole deadline.
-    pub(super) fn was_broken(&self, member: &Member) -> bool {
-        self.may_excuse(member) && member.health.since.is_some_and(|since| self.is_long_before(since))
     }
 
     /// Whether the record lists the workload as unavailable before it was updated.

@@ -5,7 +5,7 @@
 //! - No pod is evicted whose owner would make no other one.
 
 use super::failure::missed_again;
-use super::memory::Memory;
+use super::memory::{HELD, Memory};
 use crate::api::code::Code;
 use crate::rollout::answer::Why;
 use crate::rollout::facts::Facts;
@@ -34,15 +34,15 @@ impl Memory {
 
     /// Leaves a pod that would have to be evicted although its owner would make no other one; what was broken before, if the record has no
     /// room for it; a pod that has the sidecar from the pod template of its owner, because every replacement would have it, too; a pod
-    /// that came without the revision in place of an evicted one, if the rollout cannot fail by that; a workload whose template another
-    /// client puts back; and one for which the server has given no answer for a whole deadline.
+    /// that came without the revision in place of an evicted one, if the rollout cannot fail by that; and one for which the server has given
+    /// no answer for a whole deadline.
     pub(super) fn leaves(&mut self, object: &ObjectRef, member: &Member, facts: &Facts<'_>) -> bool {
         let owner = facts.owner(object, member).and_then(|owner| facts.makers.owners.get(owner));
         let missed = || missed_again(object, member, facts).filter(|_| !facts.can_fail);
         let cannot_make = |owner: &Owner| owner.fails_since.is_some_and(|since| facts.is_long_before(since));
         let has_no_place = || {
             let may_be_kept = facts.record.progress.broken.len() < MOST || facts.is_broken(object, member);
-            !may_be_kept && !self.restarts.contains_key(object) && facts.was_broken(member)
+            !may_be_kept && !self.restarts.contains_key(object) && self.was_broken(object, member, facts)
         };
         let (version, code, message) = if let Some(owner) = owner.filter(|owner| owner.desired == 0) {
             (0, Code::NotRecreated, format!("{owner} keeps no pods, or is being deleted"))
@@ -54,9 +54,6 @@ impl Memory {
         } else if let Some(owner) = owner.filter(|owner| owner.carried.contains(facts.aim.policy)) {
             let message = format!("{owner} has it in its own pod template, which the pod follows");
             (member.version, Code::ContentOfOwner, message)
-        } else if self.tries.get(object).is_some_and(|(tries, _)| *tries >= TRIES) {
-            // A template that is put back changes again and again.
-            (u64::MAX, Code::ReplacementMissed, words::put_back(TRIES))
         } else if has_no_place() {
             (member.version, Code::ReplacementNotReady, words::too_many_broken(MOST))
         } else if let Some(missed) = missed() {
@@ -70,6 +67,11 @@ impl Memory {
         };
         self.left.insert(object.clone(), (version, facts.now, Why { code, message }));
         true
+    }
+
+    /// Whether another client puts the workload back each time, so that one more patch would change nothing.
+    pub(super) fn is_put_back(&self, object: &ObjectRef, facts: &Facts<'_>) -> bool {
+        self.tries.get(object).is_some_and(|(tries, last)| *tries >= TRIES && facts.now.duration_since(*last) <= HELD)
     }
 
     /// What the server says, if it has refused to answer about this workload for a whole deadline.

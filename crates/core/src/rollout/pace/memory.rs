@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What another client puts back later than this after a patch is no answer to that patch: the default of `progressDeadlineSeconds`.
-const HELD: SignedDuration = SignedDuration::from_secs(600);
+pub(super) const HELD: SignedDuration = SignedDuration::from_secs(600);
 
 /// How long another leader's announced write may still happen, if we cannot do it ourselves: longer than any request and any election.
 pub(super) const LATE: SignedDuration = SignedDuration::from_secs(600);
@@ -83,7 +83,11 @@ impl Memory {
                 }
             }
             Answer::NeedsEviction(version, _) => drop(self.not_in_place.insert(object.clone(), *version)),
-            Answer::Left(version, why) => drop(self.left.insert(object.clone(), (*version, now, why.clone()))),
+            Answer::Left(version, why) => {
+                // What is put back changes again and again.
+                let version = if why.code == Code::PutBack { u64::MAX } else { *version };
+                self.left.insert(object.clone(), (version, now, why.clone()));
+            }
             Answer::Blocked(words) => self.wait(object, now, Code::DisruptionBudget, words),
             Answer::Refused(words) => self.wait(object, now, Code::MissingRight, words),
             Answer::Failed(words) => self.wait(object, now, Code::ServerAway, words),

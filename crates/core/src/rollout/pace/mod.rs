@@ -33,7 +33,7 @@ use self::announced::Standing;
 use self::failure::missed_again;
 use self::looking::Looking;
 use super::facts::Facts;
-use super::look::Look;
+use super::look::{Look, NAMED};
 use super::member::Member;
 use super::words;
 use crate::workload::ObjectRef;
@@ -75,9 +75,8 @@ impl Memory {
         let is_open = looking.open.contains_key(object);
         let is_available = !is_open && self.is_available(object, member, facts);
         let is_done = member.is_done(facts.restarted);
-        let is_ours = self.restarts.contains_key(object);
         let is_broken = !is_open && !is_available && {
-            let was_broken = !is_ours && facts.was_broken(member);
+            let was_broken = !self.has_disturbed(object) && self.was_broken(object, member, facts);
             was_broken || is_done && facts.is_broken(object, member)
         };
         if facts.pace.per_namespace.is_some() {
@@ -88,7 +87,7 @@ impl Memory {
         if !is_available && !is_broken {
             // A broken workload is unavailable without the write, too.
             let is_unsent = looking.open.get(object).is_some_and(|(standing, _)| *standing == Standing::Unsent)
-                && (self.is_available(object, member, facts) || facts.was_broken(member));
+                && (self.is_available(object, member, facts) || self.was_broken(object, member, facts));
             looking.count(&object.namespace, |count| {
                 count.note(1, || words::named(object));
                 count.unsent += usize::from(is_unsent);
@@ -142,9 +141,13 @@ impl Memory {
     /// Looks at one workload that has what it is to have, and is not available.
     fn see_unavailable(&self, looking: &mut Looking<'_>, object: &ObjectRef, member: &Member, is_broken: bool) {
         let facts = looking.facts;
+        if !object.kind.is_pod() && looking.look.by_hand.len() < NAMED {
+            looking.look.by_hand.extend((facts.queries.by_hand)(object));
+        }
         // Outside of its scope, and before its begin, the rollout has made nothing unavailable.
-        let is_its =
-            self.restarts.contains_key(object) || facts.is_broken(object, member) || !facts.was_unavailable(member);
+        let is_its = self.restarts.contains_key(object)
+            || facts.is_broken(object, member)
+            || !self.was_unavailable(object, member, facts);
         if is_its {
             looking.are_parts_ready &= is_broken || !self.is_part(object, member, facts);
             let failure = self.failure(looking, object, member, is_broken);

@@ -1,6 +1,6 @@
 //! What was unavailable before is no fault of the rollout.
 
-use super::{NEW, OLD, Scene, deployment};
+use super::{NEW, OLD, Scene, deployment, pod, stateful_set};
 use crate::refit::Carries;
 use serde_json::json;
 
@@ -87,4 +87,60 @@ fn what_was_patched_before_it_was_broken_for_long_is_patched_again_without_a_pla
     let member = scene.member(&deployment("a"));
     (member.version, member.carries) = (member.version + 1, Carries::Nothing);
     assert_eq!(scene.updates(), ["a"]);
+}
+
+#[test]
+fn what_a_leader_has_seen_broken_for_long_is_broken_before_where_no_status_tells() {
+    for (name, is_new_leader, seconds, is_broken) in
+        [("a", false, 601, true), ("b", false, 599, false), ("c", true, 601, false)]
+    {
+        let mut scene = Scene::new();
+        let (db, web) = (stateful_set("db"), deployment("web"));
+        scene.has(&db, NEW);
+        scene.has(&web, NEW);
+        scene.says("Complete");
+        let health = &mut scene.member(&db).health;
+        (health.is_ready, health.since) = (false, None);
+        scene.turn();
+        scene.now += seconds;
+        if is_new_leader {
+            scene.new_leader();
+        }
+        scene.begin_anew("envoy:3");
+        let both = ["web".to_owned(), "db".to_owned()];
+        let expected = if is_broken { &both[..] } else { &both[1..] };
+        assert_eq!(scene.updates(), expected, "{name}: it costs nobody anything");
+        scene.patch(&db);
+        scene.new_leader();
+        scene.now += 1;
+        assert_eq!(scene.updates(), expected[..expected.len() - 1], "{name}");
+    }
+}
+
+#[test]
+fn what_was_down_a_moment_before_and_is_so_a_deadline_later_holds_nobody_up() {
+    // One that became unavailable with the patch fails.
+    for (since, is_failure) in [(-5, false), (3, true)] {
+        let mut scene = Scene::new();
+        (scene.now, scene.way) = (2, crate::refit::Way::InPlace);
+        for name in ["a", "b"] {
+            scene.has(&pod(name), OLD);
+        }
+        if !is_failure {
+            scene.member(&pod("a")).down(since);
+        }
+        assert_eq!(scene.updates()[0], "a");
+        scene.patch(&pod("a"));
+        scene.member(&pod("a")).down(since);
+        scene.now = 4;
+        assert_eq!(scene.updates(), [""; 0], "it counts for now");
+        scene.now = 800;
+        if is_failure {
+            scene.says("Halted pods shop/a: SCP0416");
+            continue;
+        }
+        assert_eq!(scene.updates(), ["b"]);
+        scene.patch(&pod("b"));
+        scene.says("Complete 2 of 2");
+    }
 }

@@ -1,8 +1,9 @@
 //! What has failed, and what has not.
 
-use super::{NEW, OLD, Scene, at, deployment, left, pod};
+use super::{NEW, OLD, Scene, at, deployment, hash, left, pod, stateful_set};
 use crate::api::code::Code;
-use crate::refit::Way;
+use crate::api::v1alpha1::OnFailure;
+use crate::refit::{Carries, Way};
 use crate::rollout::answer::{Answer, Done};
 use crate::rollout::health::Health;
 use crate::rollout::record::Write;
@@ -252,5 +253,46 @@ fn an_owner_that_is_scaled_after_its_eviction_and_one_that_lacked_pods_before_fa
         scene.now += 1000;
         let said = scene.said();
         assert!(said.starts_with("Complete"), "{was_broken}: {said}");
+    }
+}
+
+#[test]
+fn a_stateful_set_that_waits_for_a_pod_of_an_earlier_content_asks_for_its_deletion_and_fails_nobody() {
+    for on_failure in [OnFailure::Undo, OnFailure::Halt] {
+        let mut scene = Scene::new();
+        let db = stateful_set("db");
+        scene.settings.on_failure = on_failure;
+        scene.has(&db, OLD);
+        assert_eq!(scene.updates(), ["db"]);
+        scene.patch(&db);
+        let health = &mut scene.member(&db).health;
+        (health.is_ready, health.since) = (false, None);
+        scene.stuck.insert(db.clone());
+        scene.now += 20;
+        scene.says("Halted statefulsets.apps shop/db: SCP0416: ImagePullBackOff");
+        // It goes back by itself, or by `scpol rollout undo`.
+        if on_failure == OnFailure::Halt {
+            scene.begin(OLD);
+        }
+        let member = scene.member(&db);
+        (member.revision, member.carries) = (hash(OLD).into(), Carries::Other("bad".into()));
+        scene.now += 1;
+        assert_eq!(scene.updates(), ["db"], "{on_failure:?}");
+        scene.patch(&db);
+        // Its pod has the content of before the undo.
+        scene.stuck.clear();
+        scene.by_hand.insert(db.clone());
+        let expected = if on_failure == OnFailure::Undo { "Halted" } else { "RollingOut" };
+        for _ in 0..3 {
+            scene.says(&format!("{expected} delete a pod of db; .. 0 of them are ready"));
+            scene.now += 1000;
+            scene.new_leader();
+        }
+        // Somebody does.
+        scene.by_hand.clear();
+        scene.member(&db).health.is_ready = true;
+        let expected =
+            if on_failure == OnFailure::Undo { "Halted .. has the revision before again" } else { "Complete" };
+        scene.says(expected);
     }
 }

@@ -20,6 +20,7 @@ use crate::refit::{Carries, Way};
 use crate::rollout::answer::{Answer, Done, Why};
 use crate::rollout::facts::{Aim, Busy, Leading, Makers, Published, Queries, Unknown, World};
 use crate::rollout::health::Health;
+use crate::rollout::look::Next;
 use crate::rollout::machine::{Action, Event, Machine, Outcome, Told};
 use crate::rollout::member::{Member, Members, Owner, Owners};
 use crate::rollout::record::{Commands, Record};
@@ -78,6 +79,10 @@ fn deployment(name: &str) -> ObjectRef {
     object(("apps", "deployments"), name)
 }
 
+fn stateful_set(name: &str) -> ObjectRef {
+    object(("apps", "statefulsets"), name)
+}
+
 /// A policy in a cluster, and its leader.
 struct Scene {
     state: Machine,
@@ -94,6 +99,7 @@ struct Scene {
     is_in_force: bool,
     evictions: usize,
     stuck: BTreeSet<ObjectRef>,
+    by_hand: BTreeSet<ObjectRef>,
     way: Way,
     now: i64,
 }
@@ -117,6 +123,7 @@ impl Scene {
             is_in_force: true,
             evictions: 60,
             stuck: BTreeSet::new(),
+            by_hand: BTreeSet::new(),
             way: Way::Template,
             now: 1,
         }
@@ -195,8 +202,8 @@ impl Scene {
 
     /// What the leader does at one look.
     fn look(&mut self) -> Outcome {
-        let kinds =
-            [("", "pods"), ("apps", "deployments")].map(|(group, name)| Kind::find(group, name).unwrap().clone());
+        let kinds = [("", "pods"), ("apps", "deployments"), ("apps", "statefulsets")];
+        let kinds = kinds.map(|(group, name)| Kind::find(group, name).unwrap().clone());
         let reached = self.revisions.last().and_then(|last| last.record.reached.clone());
         let reached = reached.filter(|reached| holds(reached, &self.settings.steps));
         let earlier = reached.as_ref().map(|reached| (reached.from.as_str(), &reached.extent));
@@ -219,6 +226,7 @@ impl Scene {
             namespaces: self.namespaces.as_ref(),
             queries: Queries {
                 stuck: &|object| self.stuck.contains(object).then(|| "ImagePullBackOff".to_owned()),
+                by_hand: &|object| self.by_hand.contains(object).then(|| format!("delete a pod of {}", object.name)),
                 way: &|_, _| self.way,
                 rejection: &|_| None,
             },
@@ -249,14 +257,29 @@ impl Scene {
         panic!("it writes for ever");
     }
 
-    /// The names of what it updates at one turn.
-    fn updates(&mut self) -> Vec<String> {
+    /// What it updates at one turn.
+    fn next(&mut self) -> Vec<Next> {
         let outcome = self.turn().0;
-        let updates = outcome.actions.iter().filter_map(|action| match action {
-            Action::Update(next) => Some(next.object.name.clone()),
+        let updates = outcome.actions.into_iter().filter_map(|action| match action {
+            Action::Update(next) => Some(next),
             _ => None,
         });
         updates.collect()
+    }
+
+    /// The names of what it updates at one turn.
+    fn updates(&mut self) -> Vec<String> {
+        self.next().into_iter().map(|next| next.object.name).collect()
+    }
+
+    /// The rollout of the `image` begins, which no workload has.
+    fn begin_anew(&mut self, image: &str) {
+        let before = self.update.clone();
+        self.begin(image);
+        for member in self.members.as_mut().unwrap().values_mut() {
+            (member.revision, member.carries) = (self.update.as_str().into(), Carries::Other(before.clone()));
+            member.version += 1;
+        }
     }
 
     fn said(&mut self) -> String {
