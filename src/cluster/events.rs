@@ -54,6 +54,8 @@ pub enum EventReason {
     RolloutHalted,
     /// Everything that a policy matches has its latest revision.
     RolloutComplete,
+    /// A rollout leaves a workload, because of what another client or admission does.
+    RolloutLeft,
     /// A stored revision is not one of its policy.
     RevisionIgnored,
 }

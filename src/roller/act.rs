@@ -272,8 +272,8 @@ impl At<'_> {
     /// Evicts the pod, because of `why`, unless the server would refuse the pod that its controller makes instead.
     async fn evict(&self, why: String) -> Result<Answer, String> {
         match self.would_refuse().await {
-            Some(answer) if self.planned.may_evict => Ok(answer),
-            _ => self.evict_now(why).await,
+            Some(answer) => Ok(answer),
+            None => self.evict_now(why).await,
         }
     }
 

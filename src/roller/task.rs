@@ -13,6 +13,7 @@ use crate::rollout::pace::STALE;
 use crate::rollout::record::{Commands, Course};
 use crate::rollout::{Action, Answer, Done, Foreign, Member, Next, Record, StoredRevision, Told, Why, stored};
 use crate::survival::survive;
+use crate::workload::ObjectRef;
 use crate::workloads::Workloads;
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -21,6 +22,9 @@ use tracing::{info, warn};
 
 /// The most writes for one policy that run at the same time.
 const WRITES: usize = 8;
+
+/// The reasons for which users of a workload are told that it is left: others decide them, and no object of theirs shows them.
+const TOLD: [Code; 4] = [Code::ResultInvalid, Code::AdmissionDenied, Code::QuotaExceeded, Code::PutBack];
 
 /// What is to be written for one policy.
 pub(super) enum Task {
@@ -156,6 +160,17 @@ fn tell(workloads: &Workloads, policy: &Policy, news: Told) {
     }
 }
 
+fn subject(workloads: &Workloads, next: &Next) -> EventSubject {
+    let (operator, ObjectRef { kind, namespace, name }) = (&workloads.operator, &next.object);
+    EventSubject {
+        api_version: operator.api_version(kind),
+        kind: operator.kind_name(kind),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: next.uid.to_string(),
+    }
+}
+
 /// Brings one workload up to date. A panic costs only this workload, until it changes.
 async fn act(
     workloads: &Workloads,
@@ -191,6 +206,10 @@ async fn act(
         Answer::Left(_, left) => {
             info!(policy = policy.name, resource = next.object.kind.resource, namespace = next.object.namespace,
                 name = next.object.name, code = %left.code, message = left.message, "Left as it is");
+            if TOLD.contains(&left.code) {
+                let subject = subject(workloads, &next);
+                workloads.recorder.tell(subject, EventReason::RolloutLeft, left.code, &left.message);
+            }
         }
         Answer::Failed(error) => warn!(policy = policy.name, error, "Cannot update a workload; trying again"),
         _ => {}

@@ -48,6 +48,7 @@ async fn an_operator_that_puts_its_template_back_is_named_and_holds_nobody_up() 
     let told = log.lines().find(|line| line.contains("Left as it is") && line.contains("SCP0422"));
     let told = told.with_context(|| format!("why it is left: {log}"))?;
     assert!(told.contains("a-owned") && told.contains("`jaeger-operator`"), "{told}");
+    world.event("a-owned", "RolloutLeft: SCP0422").await?;
     // One patch, three more, and each put back once.
     let generation = async || {
         anyhow::Ok(world.get(&path("a-owned")).await?.context("it is there")?["metadata"]["generation"].as_i64())
