@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value};
 
-/// Removes the content that the marker of `policy` lists, and the marker. `pod` is the pointer of the workload's pod.
+/// Removes the content that the marker of `policy` lists and no other one, and the marker. `pod` is the pointer of the
+/// workload's pod.
 pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     let key = format!("injected.scpol.dev/{policy}");
     let annotations = body.pointer_mut(&format!("{pod}/metadata/annotations")).and_then(Value::as_object_mut);
@@ -14,11 +15,29 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     let list = |field: &str| {
         marker[field].as_array().into_iter().flatten().map(|at| at.as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let nulls = list("nulls");
-    for at in list("added").iter().rev() {
+    let (nulls, others) = (list("nulls"), others(body, pod));
+    let mut added = list("added");
+    added.retain(|at| !others.contains(at) || is_parent(body, at));
+    for at in added.iter().rev() {
         let tokens: Vec<String> = at[1..].split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
         remove(body, "", &tokens, nulls.contains(at));
     }
+}
+
+/// Whether the marker entry `at` is a list or map.
+fn is_parent(body: &Value, at: &str) -> bool {
+    locate(body, at).is_none()
+}
+
+/// What the markers list.
+fn others(body: &Value, pod: &str) -> Vec<String> {
+    let annotations = body.pointer(&format!("{pod}/metadata/annotations")).and_then(Value::as_object);
+    let markers = annotations.into_iter().flatten().filter(|(key, _)| key.starts_with("injected.scpol.dev/"));
+    let added = markers.flat_map(|(_, marker)| {
+        let marker: Value = serde_json::from_str(marker.as_str().unwrap_or_default()).unwrap_or_default();
+        marker["added"].as_array().cloned().unwrap_or_default()
+    });
+    added.filter_map(|at| Some(at.as_str()?.to_owned())).collect()
 }
 
 /// The pointer of the item or entry that a marker lists as `at`, with indexes instead of keys. None for a list or map.

@@ -230,6 +230,9 @@ codes! {
     /// The workload has the sidecar, and in some of its pods the sidecar does not start: its image cannot be pulled, its configuration lacks
     /// something, or it ends again and again.
     231 SidecarNotStarting "See the events of a pod that the message names: `kubectl describe pod`. Correct the template, and roll out the workloads, because only creates are injected.";
+    /// The workload stays as it is: content that would change or go belongs to another policy, too, whose marker lists it, or which adds
+    /// the same.
+    237 SharedContent "Change the policy that the message names in the same way, or give the content another name in one of them. If that policy is gone: `scpol rollout remove` takes its content out, and `spec.replaces` hands it over.";
     /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one.
     240 VariableNotJoined "Give the variable a `value` in the workload, or leave its container out: `spec.template.appContainers`.";
     /// A defect of ours: the object is tried again; a policy is refused.

@@ -1,11 +1,11 @@
 //! Whether what a marker lists is still what a template adds.
 
-use super::Template;
 use super::listed::{LeftoverCause, Listed, What, locate};
 use super::marker::{self, Marker};
 use super::part::{ENV, Part};
 use super::pod::{Network, Pod};
 use super::tables::{self, INIT_CONTAINERS, List};
+use super::{Template, equal};
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::workload::Workload;
 use serde_json::Value;
@@ -74,6 +74,22 @@ impl Template {
             What::Inner(_, inner) => (inner.items)(&self.spec).iter().position(|item| (inner.key)(item) == key),
             What::Parent | What::Entry(_) | What::Part(_) => None,
         }
+    }
+
+    /// True if and only if it adds an item or entry at `listed` that differs from what is `there`.
+    pub(crate) fn differs(&self, listed: &Listed, there: &Value) -> bool {
+        let key = listed.split().0;
+        let fields = match listed.what {
+            What::Parent | What::Part(_) => return false,
+            What::Entry(map) => return map.of(&self.spec).any(|(own, value)| own == key && there != value.as_str()),
+            // Its parts are entries of their own.
+            What::Inner(_, inner) if inner.field == ENV && self.part(key).is_some() => return false,
+            What::Item(list) => list.fields,
+            What::Inner(_, inner) => inner.fields,
+        };
+        self.item(listed).is_some_and(|(wanted, _)| {
+            there.as_object().is_none_or(|there| equal::difference(wanted, there, fields).is_some())
+        })
     }
 
     /// True if and only if it adds an item or entry at `listed`.

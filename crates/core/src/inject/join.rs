@@ -3,8 +3,9 @@
 
 use super::Template;
 use super::marker::Marker;
-use super::merge::{Addition, Group, add, record_parent};
+use super::merge::{Addition, Group, add};
 use super::obstacle::Conflict;
+use super::owners::Owned;
 use super::part::{ENV, VALUE, literal, variable};
 use super::pod::{OwnContainer, Pod};
 use super::tables::{INNER, Inner};
@@ -48,11 +49,13 @@ pub(super) fn collision(one: &Template, other: &Template, name: &str) -> Option<
 }
 
 /// All parts that templates join to variables of a workload.
-#[derive(Default)]
-pub(super) struct Joining {
+pub(super) struct Joining<'a> {
+    pub(super) owned: &'a Owned,
     values: Vec<Joined>,
     /// The owners of parts, each with what its marker lists.
     records: Vec<(usize, Marker)>,
+    /// The owners of parts that are added.
+    adding: Vec<usize>,
 }
 
 /// A variable with parts.
@@ -75,7 +78,17 @@ impl Joined {
     }
 }
 
-impl Joining {
+impl<'a> Joining<'a> {
+    /// No parts yet. Markers that stay own what `owned` has.
+    pub(super) fn beside(owned: &'a Owned) -> Self {
+        Self { owned, values: Vec::new(), records: Vec::new(), adding: Vec::new() }
+    }
+
+    /// True if and only if a part of `owner` is added.
+    pub(super) fn adds(&self, owner: usize) -> bool {
+        self.adding.contains(&owner)
+    }
+
     /// Joins the variable `item` of `template`, the owner `owner`, to that of `own`, to which `group` adds variables.
     /// False if the template sets the variable.
     pub(super) fn join(
@@ -98,23 +111,20 @@ impl Joining {
             self.values.push(Joined { keyed: keyed.clone(), at, theirs, separator, before: vec![], after: vec![] });
         }
         let Some(joined) = self.values.iter_mut().find(|value| value.keyed == keyed) else { return true };
-        if part.is_in(&joined.value()) {
+        let pointer = part.pointer(&keyed);
+        let is_there = part.is_in(&joined.value());
+        let is_listed = || self.records.iter().any(|(_, record)| record.added.contains(&pointer));
+        // What the user has written is theirs.
+        if is_there && !self.owned.has_text(&pointer) && !is_listed() {
             return true;
         }
-        let body = &pod.workload.body;
-        let mut record = match &joined.at {
-            Some(at) => {
-                let [at, keyed] = [at, &keyed].map(|pointer| pointer.with_trailing_token(VALUE));
-                record_parent(body, &at, &keyed)
-            }
-            None => {
-                let mut record = record_parent(body, &group.parent, &group.keyed);
-                record.added.push(keyed.to_string());
-                record
-            }
-        };
-        record.added.push(part.pointer(&keyed));
+        let mut record = record(self.owned, joined, &pod.workload.body, group);
+        record.added.push(pointer);
         self.records.push((owner, record));
+        if is_there {
+            return true;
+        }
+        self.adding.push(owner);
         match part.side {
             Place::Before => joined.before.push(part.text.to_owned()),
             Place::After => joined.after.push(part.text.to_owned()),
@@ -153,6 +163,23 @@ impl Joining {
     pub(super) fn records_of(&self, owner: usize) -> impl Iterator<Item = &Marker> {
         self.records.iter().filter(move |(own, _)| *own == owner).map(|(_, record)| record)
     }
+}
+
+/// What a marker with a part of `joined` lists besides the part: what was created for it.
+fn record(owned: &Owned, joined: &Joined, body: &Value, group: &Group) -> Marker {
+    let mut record = match &joined.at {
+        Some(at) => {
+            let [at, keyed] = [at, &joined.keyed].map(|pointer| pointer.with_trailing_token(VALUE));
+            owned.created(body, &at, &keyed)
+        }
+        None => Marker::default(),
+    };
+    // With the last part, the variable goes, too.
+    if joined.at.is_none() || owned.has_joint(&joined.keyed) {
+        record.extend(&owned.created(body, &group.parent, &group.keyed));
+        record.added.push(joined.keyed.to_string());
+    }
+    record
 }
 
 fn env() -> Option<&'static Inner> {

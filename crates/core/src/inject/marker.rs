@@ -25,8 +25,9 @@ pub struct Marker {
     /// The hash of the template that was injected.
     pub hash: String,
     /// JSON pointers from the root of the workload to every addition. Items of a list appear by key, not by index
-    /// (`/spec/containers/envoy`). Created lists and maps come before their contents. If several templates share a
-    /// created list, each marker names it; the last one to be undone removes it.
+    /// (`/spec/containers/envoy`). Created lists and maps come before their contents. Each marker lists what it shares with
+    /// others, too: an item that several policies add alike, and the created list that holds it. The last marker to be
+    /// undone removes them. Earlier releases listed an item, and a list that existed before, in the first marker only.
     #[serde(default)]
     pub added: Vec<String>,
     /// The created lists and maps in [`Self::added`] that were `null` before, not absent: possible in files, not on
@@ -83,7 +84,12 @@ pub fn is_of_template(pod: &Workload, marker: &Marker) -> bool {
 
 /// All readable markers on the pod, or pod template, of `workload`.
 pub(crate) fn all(workload: &Workload) -> impl Iterator<Item = Marker> {
-    policies(workload).filter_map(|policy| read(workload, policy))
+    named(workload).map(|(_, marker)| marker)
+}
+
+/// The same, each with the name of its policy.
+pub(crate) fn named(workload: &Workload) -> impl Iterator<Item = (&str, Marker)> {
+    policies(workload).filter_map(|policy| Some((policy, read(workload, policy)?)))
 }
 
 /// The names of the policies whose annotation the pod, or pod template, of `workload` has.
@@ -103,6 +109,12 @@ pub(crate) const MAX_LENGTH: usize = 1 << 16;
 /// True if and only if `text` has at most `most` characters.
 pub(crate) fn is_within(text: &str, most: usize) -> bool {
     text.len() <= most || text.chars().count() <= most
+}
+
+/// True if and only if all markers on `workload` together have at most [`MAX_LENGTH`] characters.
+pub(super) fn are_within(workload: &Workload) -> bool {
+    let all = policies(workload).filter_map(|policy| workload.pod_annotation(&key(policy)));
+    all.map(|value| value.chars().count()).sum::<usize>() <= MAX_LENGTH
 }
 
 /// True if and only if `value` begins and ends as a marker of the template with that `hash`. Says nothing about the entries
@@ -154,8 +166,7 @@ pub(super) fn may_list(workload: &Workload, name: &str) -> bool {
 /// The names of all containers and init containers in the markers on `workload`, without the markers of `matching`: they
 /// are replaced, and what only they list is the user's own. None if the markers are longer than [`MAX_LENGTH`] together.
 pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet<String> {
-    let all = policies(workload).filter_map(|policy| workload.pod_annotation(&key(policy)));
-    if all.map(|value| value.chars().count()).sum::<usize>() > MAX_LENGTH {
+    if !are_within(workload) {
         return HashSet::new();
     }
     let others = policies(workload).filter(|policy| matching.iter().all(|template| template.policy != *policy));

@@ -1,6 +1,7 @@
 //! The merge: it turns additions to lists and maps into JSON Patch operations and markers.
 
 use super::marker::Marker;
+use super::owners::Owned;
 use crate::api::v1alpha1::Place;
 use json_patch::jsonptr::{Pointer, PointerBuf};
 use json_patch::{AddOperation, PatchOperation};
@@ -30,12 +31,41 @@ pub(super) struct Group {
     pub(super) shape: Shape,
     /// The additions, without items that exist already.
     pub(super) additions: Vec<Addition>,
+    /// What the markers list of it, in their order: the index of the template, and the key.
+    pub(super) listed: Vec<(usize, String)>,
 }
 
 impl Group {
-    /// `additions` to the list or map at `parent`. The pointer must not pass through a list.
-    pub(super) fn at(parent: PointerBuf, shape: Shape, additions: Vec<Addition>) -> Self {
-        Self { keyed: parent.clone(), parent, shape, additions }
+    /// The list or map at `parent`, without additions. The pointer must not pass through a list.
+    pub(super) fn at(parent: PointerBuf, shape: Shape) -> Self {
+        Self { keyed: parent.clone(), parent, shape, additions: Vec::new(), listed: Vec::new() }
+    }
+
+    /// True if and only if `key` is added.
+    pub(super) fn adds(&self, key: &str) -> bool {
+        self.additions.iter().any(|addition| addition.key == key)
+    }
+
+    /// True if and only if the marker of `owner` lists `key`.
+    pub(super) fn lists(&self, owner: usize, key: &str) -> bool {
+        self.listed.iter().any(|(own, listed)| *own == owner && listed == key)
+    }
+
+    /// The marker of the template `owner` lists `key`, which is there or is added.
+    pub(super) fn list(&mut self, owner: usize, key: &str) {
+        self.listed.push((owner, key.to_owned()));
+    }
+
+    /// Gives the template of `addition` what it adds. `is_there`: whether the list or map has it already. Then it is listed if
+    /// a marker that stays lists it.
+    pub(super) fn give(&mut self, addition: Addition, is_there: bool, owned: &Owned) {
+        if is_there && !owned.has(&self.keyed.with_trailing_token(addition.key.as_str())) {
+            return;
+        }
+        self.list(addition.owner, &addition.key);
+        if !is_there && !self.adds(&addition.key) {
+            self.additions.push(addition);
+        }
     }
 }
 
@@ -66,26 +96,18 @@ pub(super) fn operations(body: &Value, groups: Vec<Group>) -> Vec<PatchOperation
     operations
 }
 
-/// The marker of each of the `owners`, for its additions in `groups`.
-pub(super) fn records(body: &Value, groups: &[Group], owners: usize) -> Vec<Marker> {
+/// The marker of each of the `owners`, for what `groups` list of it.
+pub(super) fn records(body: &Value, groups: &[Group], owned: &Owned, owners: usize) -> Vec<Marker> {
     let mut records = vec![Marker::default(); owners];
-    for group in groups.iter().filter(|group| !group.additions.is_empty()) {
-        let created = record_parent(body, &group.parent, &group.keyed);
-        for addition in &group.additions {
-            let record = &mut records[addition.owner];
+    for group in groups.iter().filter(|group| !group.listed.is_empty()) {
+        let created = owned.created(body, &group.parent, &group.keyed);
+        for (owner, key) in &group.listed {
+            let record = &mut records[*owner];
             record.extend(&created);
-            record.added.push(group.keyed.with_trailing_token(addition.key.as_str()).to_string());
+            record.added.push(group.keyed.with_trailing_token(key.as_str()).to_string());
         }
     }
     records
-}
-
-/// A marker of the lists and maps that must be created down to `parent`; `keyed` is its pointer in the marker.
-pub(super) fn record_parent(body: &Value, parent: &Pointer, keyed: &Pointer) -> Marker {
-    let created = absent(body, parent);
-    let named = |at: &&Pointer| PointerBuf::from_tokens(keyed.tokens().take(at.count())).to_string();
-    let nulls = created.iter().filter(|at| at.resolve(body).is_ok());
-    Marker { nulls: nulls.map(named).collect(), added: created.iter().map(named).collect(), ..Marker::default() }
 }
 
 /// `parent` and its ancestors that are absent or null, outermost first.

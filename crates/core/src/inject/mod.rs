@@ -16,6 +16,7 @@ pub mod marker;
 mod merge;
 pub(crate) mod needs;
 mod obstacle;
+pub(crate) mod owners;
 pub(crate) mod part;
 pub(crate) mod pod;
 pub(crate) mod presence;
@@ -29,18 +30,19 @@ pub use listed::LeftoverCause;
 pub use loss::{Loss, loss};
 pub use obstacle::Conflict;
 pub use presence::Presence;
-pub(crate) use undo::undo_those;
 pub use undo::{Leftover, Undone, undo, undo_anywhere};
+pub(crate) use undo::{is_joint, undo_known, undo_those};
 
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
-use crate::api::v1alpha1::{Place, Position};
+use crate::api::v1alpha1::{Place, Position, RawObject};
 use crate::workload::Workload;
 use join::Joining;
 use json_patch::Patch;
 use marker::Marker;
 use merge::{Addition, Group, Shape};
 use needs::Needs;
+use owners::Owned;
 use part::Join;
 use pod::Pod;
 use serde::Serialize;
@@ -207,7 +209,8 @@ pub fn check(
 ///   items.
 /// - If a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names
 ///   the user's, unless it is set already.
-/// - An item that exists with equal content is neither added again nor named in the marker.
+/// - An item that exists with equal content is not added again. The marker lists it if a marker that stays lists it:
+///   see [`owners`]. Otherwise it is the user's.
 /// - After the patch, planning again gives an empty patch.
 /// - The markers suffice to restore the original exactly.
 ///
@@ -252,75 +255,75 @@ pub(crate) fn plan_with(
     }
     templates.iter().try_for_each(|template| conflict::check(&pod, template, matching, standard))?;
     unmet::together(&pod, templates).map_or(Ok(()), Err)?;
+    let owned = Owned::beside(workload, templates, markers);
     // The user's containers first, because items before them change their index.
-    let (mut groups, joining) = inner_of(&pod, templates, matching)?;
+    let (mut groups, joining) = inner_of(&pod, templates, matching, &owned)?;
     // Before all other operations, because variables that are added change the index of others.
     let mut operations = joining.operations(&mut groups);
-    groups.extend(content_of(&pod, templates));
-    groups.extend(entries_of(&pod, templates));
-    keep_default_container(&pod, &mut groups);
+    groups.extend(content_of(&pod, templates, &owned));
+    groups.extend(entries_of(&pod, templates, &owned));
+    keep_default_container(&pod, templates, &mut groups, &owned);
     add_markers(&pod, templates, &mut groups, &joining, markers);
     operations.extend(merge::operations(&workload.body, groups));
     Ok(Patch(operations))
 }
 
 /// The additions of `templates` to each list of the pod.
-fn content_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
+fn content_of(pod: &Pod<'_>, templates: &[&Template], owned: &Owned) -> Vec<Group> {
     let group = |list: &'static List| {
-        let mut additions: Vec<Addition> = Vec::new();
+        let mut group = Group::at(pod.pointer_of(list), Shape::List);
         for (owner, template) in templates.iter().enumerate() {
             for item in (list.items)(&template.spec) {
                 let key = list.key_of(item);
-                if pod.find(list, key).is_none() && !is_among(&additions, key) {
-                    let (key, value) = (key.to_owned(), Value::Object(item.clone()));
-                    additions.push(Addition { owner, key, value, place: (list.place)(template, item) });
-                }
+                let (value, place) = (Value::Object(item.clone()), (list.place)(template, item));
+                let addition = Addition { owner, key: key.to_owned(), value, place };
+                group.give(addition, pod.find(list, key).is_some(), owned);
             }
         }
-        (!additions.is_empty()).then(|| Group::at(pod.pointer_of(list), Shape::List, additions))
+        group
     };
-    LISTS.iter().filter_map(group).collect()
+    LISTS.iter().map(group).collect()
 }
 
 /// The additions of `templates` to the maps of the pod's metadata.
-fn entries_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
+fn entries_of(pod: &Pod<'_>, templates: &[&Template], owned: &Owned) -> Vec<Group> {
     let group = |map: &'static Entries| {
-        let mut additions: Vec<Addition> = Vec::new();
+        let mut group = Group::at(pod.pointer_of_map(map), Shape::Map);
         for (owner, template) in templates.iter().enumerate() {
             for (key, value) in map.of(&template.spec) {
-                if pod.entry(map, key).is_none() && !is_among(&additions, key) {
-                    additions.push(Addition {
-                        owner,
-                        key: key.clone(),
-                        value: value.as_str().into(),
-                        place: Place::After,
-                    });
-                }
+                let addition = Addition { owner, key: key.clone(), value: value.as_str().into(), place: Place::After };
+                group.give(addition, pod.entry(map, key).is_some(), owned);
             }
         }
-        (!additions.is_empty()).then(|| Group::at(pod.pointer_of_map(map), Shape::Map, additions))
+        group
     };
-    MAPS.iter().filter_map(group).collect()
+    MAPS.iter().map(group).collect()
 }
 
 /// The additions of `templates` to the lists of the user's own containers.
-fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> Result<(Vec<Group>, Joining), Conflict> {
-    let (mut groups, mut joining) = (Vec::<Group>::new(), Joining::default());
+fn inner_of<'a>(
+    pod: &Pod<'_>,
+    templates: &[&Template],
+    matching: &[&Template],
+    owned: &'a Owned,
+) -> Result<(Vec<Group>, Joining<'a>), Conflict> {
+    let (mut groups, mut joining) = (Vec::<Group>::new(), Joining::beside(owned));
     for (owner, template) in templates.iter().enumerate() {
         for own in pod.own(template, matching)? {
             for inner in &INNER {
                 let (parent, keyed) = pod.pointers_in(&own, inner);
                 let at = groups.iter().position(|group| group.parent == parent).unwrap_or_else(|| {
-                    groups.push(Group { keyed, ..Group::at(parent, Shape::List, Vec::new()) });
+                    groups.push(Group { keyed, ..Group::at(parent, Shape::List) });
                     groups.len() - 1
                 });
                 for item in (inner.items)(&template.spec) {
-                    let key = (inner.key)(item);
+                    let (key, place) = ((inner.key)(item), (inner.place)(template, item));
                     let is_joined =
                         inner.field == part::ENV && joining.join(pod, &own, (owner, template), item, &mut groups[at]);
-                    if !is_joined && own.find(inner, &key).is_none() && !is_among(&groups[at].additions, &key) {
-                        let value = Value::Object(item.clone());
-                        groups[at].additions.push(Addition { owner, key, value, place: (inner.place)(template, item) });
+                    if !is_joined {
+                        let is_there = own.find(inner, &key).is_some();
+                        let addition = Addition { owner, key, value: Value::Object(item.clone()), place };
+                        groups[at].give(addition, is_there, owned);
                     }
                 }
             }
@@ -330,57 +333,64 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
 }
 
 /// Names the user's first container in the annotation for kubectl if one of ours goes before it, because kubectl's
-/// default is the first container.
-fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
+/// default is the first container. The annotation belongs to all templates with such a container.
+fn keep_default_container(pod: &Pod<'_>, templates: &[&Template], groups: &mut [Group], owned: &Owned) {
     let Some(containers) = List::named(tables::CONTAINERS) else { return };
-    let (of_containers, of_annotations) = (pod.pointer_of(containers), pod.annotations_pointer());
-    let is_before = |addition: &&Addition| addition.place == Place::Before;
-    let first = groups.iter().find(|group| group.parent == of_containers);
-    let Some(first) = first.and_then(|group| group.additions.iter().find(is_before)) else { return };
-    let Some(name) = pod.items(containers).next().map(|item| containers.key_of(item)).filter(|name| !name.is_empty())
-    else {
-        return;
-    };
-    let key = tables::DEFAULT_CONTAINER;
-    let added = groups.iter().position(|group| group.parent == of_annotations);
-    let is_there = added.is_some_and(|at| is_among(&groups[at].additions, key));
-    if is_there || pod.entry(ANNOTATIONS, key).is_some() {
+    let [of_containers, of_annotations] = [pod.pointer_of(containers), pod.annotations_pointer()]
+        .map(|parent| groups.iter().position(|group| group.parent == parent));
+    let Some((of_containers, of_annotations)) = of_containers.zip(of_annotations) else { return };
+    let (key, name) = (tables::DEFAULT_CONTAINER, pod.items(containers).next().map(|item| containers.key_of(item)));
+    let first = groups[of_containers].additions.iter().find(|addition| addition.place == Place::Before);
+    let is_there = pod.entry(ANNOTATIONS, key).is_some();
+    // One of the templates gives it a value.
+    if groups[of_annotations].adds(key) {
         return;
     }
-    let addition = Addition { owner: first.owner, key: key.to_owned(), value: name.into(), place: Place::After };
-    match added {
-        Some(at) => groups[at].additions.push(addition),
-        None => groups.push(Group::at(of_annotations, Shape::Map, vec![addition])),
+    if let (Some(first), Some(name), false) = (first, name.filter(|name| !name.is_empty()), is_there) {
+        let (owner, key) = (first.owner, key.to_owned());
+        groups[of_annotations].additions.push(Addition { owner, key, value: name.into(), place: Place::After });
+    } else if !is_there || !owned.has(&pod.annotations_pointer().with_trailing_token(key)) {
+        return;
     }
-}
-
-fn is_among(additions: &[Addition], key: &str) -> bool {
-    additions.iter().any(|addition| addition.key == key)
+    for (owner, template) in templates.iter().enumerate() {
+        let goes_before = |item: &RawObject| {
+            (containers.place)(template, item) == Place::Before
+                && groups[of_containers].lists(owner, containers.key_of(item))
+        };
+        let is_listed = groups[of_annotations].lists(owner, key);
+        if !is_listed && (containers.items)(&template.spec).iter().any(goes_before) {
+            groups[of_annotations].list(owner, key);
+        }
+    }
 }
 
 /// Adds the marker annotations of `templates`, whose content is in `groups` and `joining`. A current marker stays as it is if nothing is
 /// added; otherwise it is extended or replaced.
-fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>, joining: &Joining, markers: Markers) {
-    let annotations = pod.annotations_pointer();
+fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut [Group], joining: &Joining<'_>, markers: Markers) {
+    let (annotations, owned) = (pod.annotations_pointer(), joining.owned);
     let body = &pod.workload.body;
-    let created = merge::record_parent(body, &annotations, &annotations);
-    let fresh = merge::records(body, groups, templates.len());
+    let created = owned.created(body, &annotations, &annotations);
+    let fresh = merge::records(body, groups, owned, templates.len());
+    let adds = |owner: usize| {
+        let mut additions = groups.iter().flat_map(|group| &group.additions);
+        additions.any(|addition| addition.owner == owner) || joining.adds(owner)
+    };
     let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, mut fresh))| {
         joining.records_of(owner).for_each(|record| fresh.extend(record));
-        if fresh.added.is_empty() && template.is_claimed(pod.workload) {
+        if !adds(owner) && template.is_claimed(pod.workload) {
             return None;
         }
         let stored =
             template.marker(pod.workload).filter(|stored| markers == Markers::Extended && stored.hash == template.hash);
-        let mut marker = stored.unwrap_or_else(|| Marker { hash: template.hash.clone(), ..created.clone() });
+        let mut marker = stored.unwrap_or_else(|| Marker { hash: template.hash.clone(), ..Marker::default() });
+        marker.extend(&created);
         marker.extend(&fresh);
         Some(Addition { owner, key: template.marker_key.clone(), value: marker.to_value(), place: Place::After })
     });
     let markers: Vec<Addition> = markers.collect();
     // Into the same group, because annotations of templates go into the same map.
-    match groups.iter_mut().find(|group| group.parent == annotations) {
-        Some(group) => group.additions.extend(markers),
-        None => groups.push(Group::at(annotations, Shape::Map, markers)),
+    if let Some(group) = groups.iter_mut().find(|group| group.parent == annotations) {
+        group.additions.extend(markers);
     }
 }
 

@@ -2,15 +2,18 @@
 //!
 //! Users can write markers. So a marker counts only for content that injection can add: items of a few lists, entries
 //! of two maps, and those lists and maps. All else stays, and so do items that do not exist exactly once, and volumes
-//! that are still mounted. All of these are reported.
+//! that are still mounted. All of these are reported. What another marker lists stays, too: it belongs to both (`owners`).
 
+use super::Template;
 use super::listed::{self, LeftoverCause, Listed, What};
 use super::marker::{self, Marker};
+use super::owners::Handover;
 use super::part::{self, ENV, VALUE};
 use super::tables::Scope;
 use crate::api::MARKER_PREFIX;
 use crate::workload::{Kind, Workload, is_built_in};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,7 +72,7 @@ impl fmt::Display for Leftover {
 ///
 /// # Guarantees
 /// The result is the exact original if the workload was not changed after the injection and its own mounts have
-/// volumes, whatever the order of policies. It never removes content outside of markers, content that injection cannot
+/// volumes, whatever the order of policies. What the marker of another policy lists stays until that one goes. It never removes content outside of markers, content that injection cannot
 /// add, or the volume of a mount that stays.
 pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
     undo_those(workload, |name| policy.is_none_or(|policy| policy == name), |_| false)
@@ -82,31 +85,40 @@ pub(crate) fn undo_those(
     is_wanted: impl Fn(&str) -> bool,
     returns: impl Fn(&str) -> bool + Copy,
 ) -> Option<Undone> {
-    let names: Vec<&str> = marker::policies(workload).filter(|name| is_wanted(name)).collect();
-    if names.is_empty() {
+    undo_known(workload, is_wanted, returns, &[])
+}
+
+/// As [`undo_those`], with `known` templates of policies: a marker that an earlier release wrote beside others gets what its
+/// policy adds, too.
+pub(crate) fn undo_known(
+    workload: &Workload,
+    is_wanted: impl Fn(&str) -> bool,
+    returns: impl Fn(&str) -> bool + Copy,
+    known: &[&Template],
+) -> Option<Undone> {
+    let handover = Handover::of(workload, is_wanted, known);
+    if handover.going.is_empty() && handover.unreadable.is_empty() {
         return None;
     }
     let pod = workload.pod_pointer();
     let mut undone = Undone { body: workload.body.clone(), policies: Vec::new(), leftovers: Vec::new() };
-    let mut markers = Vec::new();
-    for name in names {
-        match marker::read(workload, name) {
-            Some(marker) => markers.push((name, marker)),
-            None => undone.leave(name, "", LeftoverCause::Unreadable),
-        }
+    handover.unreadable.iter().for_each(|name| undone.leave(name, "", LeftoverCause::Unreadable));
+    for (name, marker) in handover.changed() {
+        undone.set_marker(&pod, name, Some(marker.to_value()));
     }
     let of_volumes = format!("{pod}/spec/volumes");
     let is_of_volumes =
         |pointer: &str| pointer.strip_prefix(&of_volumes).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    for (name, marker) in &markers {
-        undone.take_marker(&pod, name);
-        undone.take(&pod, name, marker, |pointer| !is_of_volumes(pointer), returns);
+    let mut going = Going { kept: handover.kept(), passed: HashSet::new(), pod };
+    for policy in &handover.going {
+        undone.set_marker(&going.pod, policy.0, None);
+        undone.take(&mut going, policy, |pointer| !is_of_volumes(pointer), returns);
     }
     // Volumes last, because all other mounts are gone by then.
-    for (name, marker) in &markers {
-        undone.take(&pod, name, marker, is_of_volumes, returns);
+    for policy in &handover.going {
+        undone.take(&mut going, policy, is_of_volumes, returns);
     }
-    undone.policies = markers.into_iter().map(|(name, _)| name.to_owned()).collect();
+    undone.policies = handover.going.iter().map(|(name, _)| (*name).to_owned()).collect();
     Some(undone)
 }
 
@@ -152,42 +164,55 @@ fn find_places(value: &Value, path: &mut Vec<String>, places: &mut Vec<Vec<Strin
 }
 
 impl Undone {
-    fn take_marker(&mut self, pod: &str, policy: &str) {
+    /// Gives the policy this marker; none takes it away.
+    fn set_marker(&mut self, pod: &str, policy: &str, marker: Option<Value>) {
         let annotations = self.body.pointer_mut(&format!("{pod}/metadata/annotations"));
-        if let Some(Value::Object(annotations)) = annotations {
-            annotations.remove(&marker::key(policy));
+        let Some(Value::Object(annotations)) = annotations else { return };
+        match marker {
+            Some(marker) => drop(annotations.insert(marker::key(policy), marker)),
+            None => drop(annotations.remove(&marker::key(policy))),
         }
     }
 
-    /// Removes the wanted entries of the marker of `policy`, from the last to the first: a created list goes after its
+    /// Removes the entries of the marker of `policy` that go, from the last to the first: a created list goes after its
     /// items.
-    fn take(
+    fn take<'m>(
         &mut self,
-        pod: &str,
-        policy: &str,
-        marker: &Marker,
+        going: &mut Going<'m>,
+        (policy, marker): &'m (&str, Marker),
         is_wanted: impl Fn(&str) -> bool,
         returns: impl Fn(&str) -> bool + Copy,
     ) {
+        let mut items = Vec::new();
         for pointer in marker.added.iter().rev().filter(|pointer| is_wanted(pointer)) {
-            if let Some(taken) = self.take_part(pod, marker, pointer) {
+            let listed = Listed::parse(&going.pod, pointer);
+            let is_parent = listed.as_ref().is_some_and(|listed| matches!(listed.what, What::Parent));
+            if !is_parent && going.kept.contains(pointer) {
+                continue;
+            }
+            // A variable that was created for parts goes with the last of them.
+            let is_joint = listed.as_ref().is_some_and(|listed| is_joint(marker, pointer, listed));
+            if !is_parent && !is_joint && going.passed.contains(pointer.as_str()) {
+                continue;
+            }
+            items.push(pointer.as_str());
+            if let Some(taken) = self.take_part(&going.pod, marker, pointer) {
                 taken.unwrap_or_else(|cause| self.leave(policy, pointer, cause));
                 continue;
             }
             let was = if marker.nulls.contains(pointer) { Was::Null } else { Was::Absent };
-            if let Err(cause) = remove(&mut self.body, pod, pointer, was, returns) {
+            if let Err(cause) = remove(&mut self.body, &going.pod, listed, was, returns) {
                 self.leave(policy, pointer, cause);
             }
         }
+        going.passed.extend(items);
     }
 
     /// Removes the part of a value at `pointer`, or the variable that was created for parts, if it has none any more. None
     /// if `pointer` is something else.
     fn take_part(&mut self, at: &str, marker: &Marker, pointer: &str) -> Option<Result<(), LeftoverCause>> {
         let listed = Listed::parse(at, pointer)?;
-        let value = format!("{pointer}/{VALUE}/");
-        let is_created = matches!(listed.what, What::Inner(_, inner) if inner.field == ENV)
-            && marker.added.iter().any(|other| other.starts_with(&value));
+        let is_created = is_joint(marker, pointer, &listed);
         if !is_created && listed.part().is_none() {
             return None;
         }
@@ -214,6 +239,22 @@ impl Undone {
     }
 }
 
+/// The removal of the entries of several markers.
+struct Going<'m> {
+    pod: String,
+    /// The entries of markers that stay.
+    kept: HashSet<String>,
+    /// The entries of the markers before this one.
+    passed: HashSet<&'m str>,
+}
+
+/// Whether the entry `pointer` of `marker` is a variable that was created for parts.
+pub(crate) fn is_joint(marker: &Marker, pointer: &str, listed: &Listed) -> bool {
+    let value = || format!("{pointer}/{VALUE}/");
+    matches!(listed.what, What::Inner(_, inner) if inner.field == ENV)
+        && marker.added.iter().any(|other| other.starts_with(&value()))
+}
+
 /// The value in the place of a list or map before its creation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Was {
@@ -224,11 +265,11 @@ enum Was {
 fn remove(
     body: &mut Value,
     pod: &str,
-    pointer: &str,
+    listed: Option<Listed>,
     was: Was,
     returns: impl Fn(&str) -> bool,
 ) -> Result<(), LeftoverCause> {
-    let listed = Listed::parse(pod, pointer).ok_or(LeftoverCause::Foreign)?;
+    let listed = listed.ok_or(LeftoverCause::Foreign)?;
     let (key, parents) = listed.split();
     let pod = body.pointer_mut(pod).ok_or(LeftoverCause::Missing)?;
     let is_volume = matches!(listed.what, What::Item(list) if list.scope == Scope::Volumes);
@@ -412,13 +453,14 @@ mod tests {
 
     #[test]
     fn a_volume_stays_as_long_as_something_mounts_it() {
-        let marker = |added: Value| {
+        let marker = |hash: &str, added: Value| {
             let added = serde_json::from_value(added).unwrap();
-            Marker { hash: "0123456789abcdef".into(), added, ..Marker::default() }.to_value()
+            Marker { hash: hash.repeat(16), added, ..Marker::default() }.to_value()
         };
         let body = |mounts: Value, devices: Value| {
-            let of_one = marker(json!(["/spec/volumes", "/spec/volumes/v", "/spec/containers/app/volumeMounts/~1a"]));
-            let of_two = marker(json!(["/spec/containers/two"]));
+            let of_one =
+                marker("1", json!(["/spec/volumes", "/spec/volumes/v", "/spec/containers/app/volumeMounts/~1a"]));
+            let of_two = marker("2", json!(["/spec/containers/two"]));
             pod(json!({
                 "metadata": {"annotations": {"injected.scpol.dev/one": of_one, "injected.scpol.dev/two": of_two}},
                 "spec": {

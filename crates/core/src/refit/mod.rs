@@ -36,13 +36,14 @@ use crate::inject::edited::{chosen_container, edited};
 use crate::inject::listed::{self, Listed, What};
 use crate::inject::marker::{self, Marker};
 use crate::inject::tables::has_volume;
-use crate::inject::{self, Leftover, LeftoverCause, Presence, Template, undo_those};
+use crate::inject::{self, Leftover, LeftoverCause, Presence, Template, is_joint, owners, undo_known, undo_those};
 use crate::policy::{Policies, Policy, Reason, Site, deliver};
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, TestOperation};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What a workload carries of a policy.
@@ -145,6 +146,14 @@ impl Unchanged {
         Self::new(Cause::ContentEdited, format!("`{pointer}`, which the marker lists: {wrong}"))
     }
 
+    fn shared(pointer: &str, other: &str) -> Self {
+        let message = format!(
+            "`{pointer}` belongs to SidecarPolicy `{other}` as well, which needs it as it is: change that policy, too, or take \
+             its content out"
+        );
+        Self::new(Cause::NotInjected(Code::SharedContent), message)
+    }
+
     fn unknown(hash: &str) -> Self {
         Self::new(Cause::RevisionUnknown, format!("no revision has the template {hash}, which the marker names"))
     }
@@ -226,7 +235,8 @@ pub fn template_update<'a>(
 /// Why nothing changes.
 pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<TemplateChange, Unchanged> {
     let own = OwnContent::of(workload, [from], &from.template.policy)?;
-    let undone = undo_those(&own.workload, |name| name == own.policy, |_| false);
+    let known: Vec<&Template> = policies.iter().map(|policy| policy.as_written()).collect();
+    let undone = undo_known(&own.workload, |name| name == own.policy, |_| false, &known);
     let (body, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
     own.change(workload, body, leftovers, policies)
@@ -290,10 +300,9 @@ impl<'a> OwnContent<'a> {
             return Err(Unchanged::edited(&left.pointer, &left.to_string()));
         }
         let (marker, after) = (self.marker.as_ref(), stored.with_body(body));
-        let shared = marker.and_then(|marker| shared(&self.workload, &after, marker, self.policy, policies));
-        if let Some((pointer, other)) = shared {
-            let message = format!("`{pointer}` belongs to SidecarPolicy `{other}` as well, which would lose it");
-            return Err(Unchanged::new(Cause::NotInjected(Code::PolicyConflict), message));
+        let lost = marker.and_then(|marker| lost(&self.workload, &after, marker, self.policy, policies));
+        if let Some((pointer, other)) = lost {
+            return Err(Unchanged::shared(&pointer, &other));
         }
         Ok(TemplateChange { patch: guarded(&stored.body, &after.body), body: after.body, kept: leftovers })
     }
@@ -374,6 +383,8 @@ struct Replanned<'a> {
     marker: Marker,
     /// What `marker` of before listed and could not be removed.
     leftovers: Vec<Leftover>,
+    /// The pointers in the markers of other policies.
+    shared: HashSet<String>,
 }
 
 /// `workload` with the content of the `goal` in place of that of `marker`. `decision` is the [`verdict`].
@@ -386,10 +397,14 @@ fn plan<'a>(
     goal: Goal<'a>,
     decision: &Decision,
 ) -> Result<Replanned<'a>, Unchanged> {
-    let Goal { to, site, .. } = goal;
+    let Goal { to, policies, site } = goal;
     let template = deliver(to, workload, site.native_sidecars)?.template();
+    if let Some((pointer, other)) = marker.and_then(|marker| disputed(workload, marker, template, policies)) {
+        return Err(Unchanged::shared(&pointer, &other));
+    }
     let returns = |name: &str| has_volume(&template.spec, name);
-    let undone = marker.and_then(|_| undo_those(workload, |name| name == to.name, returns));
+    let known: Vec<&Template> = policies.iter().map(|policy| policy.as_written()).collect();
+    let undone = marker.and_then(|_| undo_known(workload, |name| name == to.name, returns, &known));
     let (base, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
     let base = workload.with_body(base);
@@ -402,40 +417,76 @@ fn plan<'a>(
     let patch = inject::plan(&base, &[template], &matching, Standard::of(site.minor)).map_err(Reason::from)?;
     let mut body = base.patched(&patch);
     let mut planned = template.marker(&base.with_body(body.clone())).unwrap_or_default();
-    order::settle(workload, &mut body, template, marker.unwrap_or(&Marker::default()), &mut planned);
-    Ok(Replanned { body, template, marker: planned, leftovers })
+    let shared = owners::others(workload, |name| name == to.name);
+    order::settle(workload, &mut body, template, (marker.unwrap_or(&Marker::default()), &mut planned), &shared);
+    Ok(Replanned { body, template, marker: planned, leftovers, shared })
 }
 
 /// The first entry of `marker` of the policy `name` that changes from `before` to `after` and that another policy has,
-/// too: with its marker on the workload, which does not list the entry because it was there.
-fn shared(
+/// too, and that policy.
+fn lost(
     before: &Workload,
     after: &Workload,
     marker: &Marker,
     name: &str,
     policies: &Policies,
 ) -> Option<(String, String)> {
-    let at = before.pod_pointer();
-    let others = policies.iter().filter(|policy| policy.name != name);
-    let others: Vec<(&str, Marker, Cow<'_, Template>)> = others
-        .filter_map(|policy| {
-            let marker = marker::read(before, &policy.name)?;
-            let template = policy.as_written().as_listed(&at, &marker);
-            Some((policy.name.as_str(), marker, template))
-        })
-        .collect();
+    let (at, owners) = (before.pod_pointer(), CoOwners::of(before, name, policies));
     let value = |workload: &Workload, listed: &Listed| {
         let pod = workload.pod()?;
         pod.pointer(&listed::locate(pod, &listed.tokens).ok()?).cloned()
     };
     marker.added.iter().find_map(|pointer| {
         let listed = Listed::parse(&at, pointer).filter(|listed| !matches!(listed.what, What::Parent))?;
-        let is_shared = |(_, marker, template): &&(&str, Marker, Cow<'_, Template>)| {
-            !marker.added.contains(pointer) && template.adds(&listed)
-        };
-        let (other, ..) = others.iter().find(is_shared)?;
-        (value(before, &listed) != value(after, &listed)).then(|| (pointer.clone(), (*other).to_owned()))
+        let other = owners.first(pointer, &listed).filter(|_| !is_joint(marker, pointer, &listed))?;
+        (value(before, &listed) != value(after, &listed)).then(|| (pointer.clone(), other.to_owned()))
     })
+}
+
+/// The first entry of `marker` of the policy of `template` that is other content than `template` adds there, and that another
+/// policy has, too, and that policy.
+fn disputed(
+    workload: &Workload,
+    marker: &Marker,
+    template: &Template,
+    policies: &Policies,
+) -> Option<(String, String)> {
+    let (at, owners) = (workload.pod_pointer(), CoOwners::of(workload, &template.policy, policies));
+    let pod = workload.pod()?;
+    marker.added.iter().find_map(|pointer| {
+        let listed = Listed::parse(&at, pointer)?;
+        let other = owners.first(pointer, &listed)?;
+        let there = pod.pointer(&listed::locate(pod, &listed.tokens).ok()?)?;
+        template.differs(&listed, there).then(|| (pointer.clone(), other.to_owned()))
+    })
+}
+
+/// The other policies with a marker on a workload.
+struct CoOwners<'a> {
+    markers: Vec<(&'a str, HashSet<String>)>,
+    /// Those in force, whose marker is of an earlier release perhaps: it does not list what was there.
+    templates: Vec<(&'a str, Cow<'a, Template>)>,
+}
+
+impl<'a> CoOwners<'a> {
+    /// Those of `workload` beside the policy `name`. `policies` are those in force.
+    fn of(workload: &'a Workload, name: &str, policies: &'a Policies) -> Self {
+        let at = workload.pod_pointer();
+        let mut owners = Self { markers: Vec::new(), templates: Vec::new() };
+        for (policy, marker) in marker::named(workload).filter(|(policy, _)| *policy != name) {
+            if let Some(known) = policies.iter().find(|known| known.name == policy) {
+                owners.templates.push((policy, known.as_written().as_listed(&at, &marker)));
+            }
+            owners.markers.push((policy, marker.added.into_iter().collect()));
+        }
+        owners
+    }
+
+    /// The first that has the entry `pointer`, which is `listed`.
+    fn first(&self, pointer: &str, listed: &Listed) -> Option<&'a str> {
+        let lists = self.markers.iter().find(|(_, added)| added.contains(pointer)).map(|(policy, _)| *policy);
+        lists.or_else(|| self.templates.iter().find(|(_, template)| template.adds(listed)).map(|(policy, _)| *policy))
+    }
 }
 
 /// The patch that makes `after` of `before`, and only of that version of it. Empty if they are equal.

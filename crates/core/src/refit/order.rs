@@ -2,11 +2,13 @@
 //!
 //! An item of a list of containers or within a container goes before or after the user's items. Other webhooks and users
 //! add items wherever they like, so an item is on the wrong side only if *all* of the user's items are on the other one.
+//! An item that another policy lists, too, stays where that one has put it.
 
 use crate::api::v1alpha1::Place;
 use crate::inject::Template;
 use crate::inject::listed::{Listed, What, locate};
 use crate::inject::marker::{self, Marker};
+use crate::inject::owners::{self, inherit_created};
 use crate::inject::tables::{Scope, key_in};
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
@@ -16,9 +18,11 @@ use std::collections::{BTreeMap, HashSet};
 /// The listed items of each list, by the steps to the list.
 type Lists = BTreeMap<Vec<String>, BTreeMap<String, Listed>>;
 
-fn lists(pod: &str, marker: &Marker) -> Lists {
+/// The items that `marker` alone lists: none of the `shared` pointers.
+fn lists(pod: &str, marker: &Marker, shared: &HashSet<String>) -> Lists {
     let mut lists = Lists::new();
-    let listed = marker.added.iter().filter_map(|pointer| Listed::parse(pod, pointer));
+    let own = marker.added.iter().filter(|pointer| !shared.contains(*pointer));
+    let listed = own.filter_map(|pointer| Listed::parse(pod, pointer));
     for listed in listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
         let (key, list) = listed.split();
         lists.entry(list.to_vec()).or_default().insert(key.to_owned(), listed);
@@ -116,7 +120,8 @@ fn pointer(workload: &Workload, list: &[String], key: Option<&str>) -> String {
 /// True if and only if what `marker` lists is in the lists, and on the sides, where `template` puts it.
 pub(super) fn is_in_place(workload: &Workload, template: &Template, marker: &Marker) -> bool {
     let marked = marked(workload);
-    lists(&workload.pod_pointer(), marker).iter().all(|(list, own)| {
+    let shared = owners::others(workload, |policy| policy == template.policy);
+    lists(&workload.pod_pointer(), marker, &shared).iter().all(|(list, own)| {
         let in_other_list = |listed: &Listed| {
             matches!(listed.what, What::Item(_))
                 && template.item(listed).is_none()
@@ -143,10 +148,16 @@ fn is_in_order(template: &Template, what: What, places: &[(Place, usize, &str)])
 }
 
 /// The pointer of the first list in which items are added, removed or moved from `before` to `after`, of the lists in
-/// which their markers `old` and `new` list items.
-pub(super) fn moved(before: &Workload, after: &Value, old: &Marker, new: &Marker) -> Option<String> {
+/// which their markers `old` and `new` list items. Not of the `shared` ones.
+pub(super) fn moved(
+    before: &Workload,
+    after: &Value,
+    old: &Marker,
+    new: &Marker,
+    shared: &HashSet<String>,
+) -> Option<String> {
     let (at, after) = (before.pod_pointer(), before.with_body(after.clone()));
-    let (old, new) = (lists(&at, old), lists(&at, new));
+    let (old, new) = (lists(&at, old, shared), lists(&at, new, shared));
     let keys = |workload: &Workload, list: &[String]| {
         let pod = workload.pod()?;
         let items = pod.pointer(&locate(pod, list).ok()?)?.as_array()?;
@@ -158,15 +169,21 @@ pub(super) fn moved(before: &Workload, after: &Value, old: &Marker, new: &Marker
 }
 
 /// Moves the items that `new` lists in `after` to the places where the items of `old` are in `before`. An item that is
-/// exactly that of `template` already keeps the defaults of the server.
-pub(super) fn settle(before: &Workload, after: &mut Value, template: &Template, old: &Marker, new: &mut Marker) {
+/// exactly that of `template` already keeps the defaults of the server. The `shared` items stay where they are.
+pub(super) fn settle(
+    before: &Workload,
+    after: &mut Value,
+    template: &Template,
+    (old, new): (&Marker, &mut Marker),
+    shared: &HashSet<String>,
+) {
     let at = before.pod_pointer();
-    let (settling, mut earlier) = (Settling { before, template, marked: marked(before) }, lists(&at, old));
-    for (list, own) in lists(&at, new) {
+    let (settling, mut earlier) = (Settling { before, template, marked: marked(before) }, lists(&at, old, shared));
+    for (list, own) in lists(&at, new, shared) {
         settling.list(after, &list, &own, &earlier.remove(&list).unwrap_or_default());
     }
     settling.parts(after, old, new);
-    keep_created(before, new);
+    keep_created(before, &template.policy, new);
     let annotations = after.pointer_mut(&format!("{at}/metadata/annotations"));
     if let Some(Value::Object(annotations)) = annotations {
         annotations.insert(template.marker_key.clone(), new.to_value());
@@ -262,21 +279,7 @@ fn keep_defaults(before: &Workload, listed: &Listed, item: &mut Value) {
 
 /// Adds the created lists and maps of all markers that hold something of `new`. They exist because of policies, and the
 /// last one to be undone removes them.
-fn keep_created(workload: &Workload, new: &mut Marker) {
-    let marker = pointer(workload, &["metadata", "annotations"].map(str::to_owned), Some(""));
-    let holds = |parent: &str, below: &str| below.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'));
-    let is_used = |parent: &str| holds(parent, &marker) || new.added.iter().any(|below| holds(parent, below));
-    let (at, mut added, mut nulls) = (workload.pod_pointer(), Vec::new(), Vec::new());
-    for other in marker::all(workload) {
-        for parent in other.added {
-            let listed = Listed::parse(&at, &parent);
-            let is_parent = listed.is_some_and(|listed| matches!(listed.what, What::Parent));
-            if is_parent && is_used(&parent) && !new.added.contains(&parent) && !added.contains(&parent) {
-                nulls.extend(other.nulls.contains(&parent).then(|| parent.clone()));
-                added.push(parent);
-            }
-        }
-    }
-    new.nulls.extend(nulls);
-    new.added.splice(..0, added);
+fn keep_created(workload: &Workload, policy: &str, new: &mut Marker) {
+    let others: Vec<Marker> = marker::all(workload).collect();
+    inherit_created(&workload.pod_pointer(), policy, new, &others, |_| true);
 }

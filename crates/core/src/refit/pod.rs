@@ -4,7 +4,7 @@
 //! and memory (`ValidatePodUpdate` and `ValidatePodResize` in `pkg/apis/core/validation`). The kubelet then restarts only
 //! the containers whose image changes.
 
-use super::{Cause, Goal, NextAction, Unchanged, check_opt_out, guarded, order, plan, shared, verdict};
+use super::{Cause, Goal, NextAction, Unchanged, check_opt_out, guarded, lost, order, plan, verdict};
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, RawObject};
 use crate::content::Revision;
@@ -99,7 +99,7 @@ fn in_place(
 ) -> Result<(Patch, Option<Value>), String> {
     let earlier = from.template.as_listed(&pod.pod_pointer(), marker);
     let planned = plan(pod, Some(marker), goal, decision).map_err(|left| left.message)?;
-    if let Some(list) = order::moved(pod, &planned.body, marker, &planned.marker) {
+    if let Some(list) = order::moved(pod, &planned.body, marker, &planned.marker, &planned.shared) {
         return Err(format!("items of `{list}` are added, removed or moved"));
     }
     let parts = |marker: &Marker| -> BTreeSet<String> {
@@ -112,7 +112,7 @@ fn in_place(
         return Err("a part of a variable is added, removed or changed".to_owned());
     }
     let mut changes = Changes { body: pod.body.clone(), resized: pod.body.clone(), resize: BTreeMap::new() };
-    for pointer in &planned.marker.added {
+    for pointer in planned.marker.added.iter().filter(|pointer| !planned.shared.contains(*pointer)) {
         let listed = Listed::parse(&pod.pod_pointer(), pointer);
         if let Some(listed) = listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
             let change = changes.add(&listed, &earlier, planned.template, goal.site);
@@ -121,7 +121,7 @@ fn in_place(
     }
     set_metadata(&mut changes.body, &planned.body, &earlier, marker)?;
     let after = pod.with_body(changes.body.clone());
-    if let Some((pointer, other)) = shared(pod, &after, marker, &goal.to.name, goal.policies) {
+    if let Some((pointer, other)) = lost(pod, &after, marker, &goal.to.name, goal.policies) {
         return Err(format!("`{pointer}` belongs to SidecarPolicy `{other}` as well"));
     }
     if changes.resize.is_empty() {

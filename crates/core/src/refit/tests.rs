@@ -467,31 +467,68 @@ fn content_that_another_policy_has_too_is_not_taken_from_it() {
         template_update(&stored, Some(&revision(&from)), Goal { to, policies: &policies(&all), site: &site() })
             .map_err(|left| left.cause)
     };
-    let conflict = Err(Cause::NotInjected(Code::PolicyConflict));
+    let conflict = Err(Cause::NotInjected(Code::SharedContent));
     for (volume, label, is_kept) in [
         (Some("c"), Some("1"), true),
-        (None, Some("1"), false),
-        (Some("c"), None, false),
+        // The other policy keeps it.
+        (None, Some("1"), true),
+        (Some("c"), None, true),
+        (None, None, true),
         (Some("other"), Some("1"), false),
         (Some("c"), Some("2"), false),
     ] {
         let to = policy("p", &spec("x:2", volume, label));
         let result = result(&to, &[&other]).map(|change| carries(&stored.with_body(change.body), &other, &site()));
-        assert_eq!(result, if is_kept { Ok(Carries::This) } else { conflict.clone() }, "{volume:?} {label:?}");
+        // Two policies of one priority that contradict each other are both left out.
+        let collides = Err(Cause::NotInjected(Code::PolicyConflict));
+        assert_eq!(result, if is_kept { Ok(Carries::This) } else { collides }, "{volume:?} {label:?}");
     }
-    // A policy that does not match any more keeps its own as well.
+    // A policy that does not match any more keeps its own as well, and so does one that is deleted.
     let mut deselected = other.spec.clone();
     deselected.namespaces = Some(vec!["elsewhere".into()]);
     let mut spec_of_other = serde_json::to_value(&deselected).unwrap();
     spec_of_other.as_object_mut().unwrap().remove("targets");
     let deselected = policy("zzz", &spec_of_other);
     let to = policy("p", &spec("x:2", Some("other"), Some("1")));
-    assert_eq!(result(&to, &[&deselected]).unwrap_err(), Cause::NotInjected(Code::PolicyConflict));
-    // A deleted policy has no say.
-    assert!(result(&policy("p", &spec("x:2", None, None)), &[]).is_ok());
-    assert_eq!(
-        removal(&stored, &revision(&from), &policies(&[&other])).unwrap_err().cause,
-        Cause::NotInjected(Code::PolicyConflict)
+    assert_eq!(result(&to, &[&deselected]).map(|_| ()), conflict);
+    assert_eq!(result(&to, &[]).map(|_| ()), conflict);
+    let of_other = created(&deployment(&json!({"spec": {"containers": [app()]}})), &[&other]);
+    let removed = removal(&stored, &revision(&from), &policies(&[&other])).unwrap();
+    assert_eq!(removed.body, of_other.body);
+    let last = removal(&stored.with_body(removed.body), &revision(&other), &policies(&[])).unwrap();
+    assert_eq!(last.body, deployment(&json!({"spec": {"containers": [app()]}})).body);
+}
+
+#[test]
+fn beside_a_marker_of_an_earlier_release_content_is_handed_over() {
+    let spec = |image: &str| {
+        json!({"template": {
+            "containers": [{"name": "of-".to_owned() + &image[..1], "image": image}], "volumes": [{"name": "v", "emptyDir": {}}],
+        }})
+    };
+    let original = deployment(&json!({"spec": {"containers": [app()]}}));
+    let (from, other) = (policy("p", &spec("x")), policy("zzz", &spec("o")));
+    let mut stored = created(&original, &[&from, &other]);
+    let mut marker = other.marker(&stored).unwrap();
+    // It listed neither the volume nor a list that was there already.
+    marker.added = vec!["/spec/template/spec/containers/of-o".to_owned()];
+    stored.body["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/zzz"] = marker.to_value();
+    let removed = removal(&stored, &revision(&from), &policies(&[&other])).unwrap();
+    let mut expected = created(&original, &[&other]);
+    let after = stored.with_body(removed.body);
+    let listed = |workload: &Workload| other.marker(workload).unwrap().added.into_iter().collect::<HashSet<_>>();
+    assert_eq!(listed(&after), listed(&expected));
+    expected.body["spec"]["template"]["metadata"]["annotations"] =
+        after.body["spec"]["template"]["metadata"]["annotations"].clone();
+    assert_eq!(after.body, expected.body);
+    // The policy is of another revision by now: nobody knows what that one added.
+    let newer = policy("zzz", &spec("o:2"));
+    let left = removal(&stored, &revision(&from), &policies(&[&newer])).unwrap_err();
+    assert_eq!(left.cause, Cause::NotInjected(Code::SharedContent));
+    assert!(
+        left.message.contains("`/spec/template/spec/volumes/v` belongs to SidecarPolicy `zzz` as well"),
+        "{}",
+        left.message
     );
 }
 

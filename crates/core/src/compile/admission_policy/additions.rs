@@ -11,6 +11,7 @@ use super::environment::{Environment as _, Variables};
 use super::keys::{has_key, step_of_name};
 use super::leaf::{Leaf, content};
 use super::own::{Own, OwnList};
+use super::owners::{self, Owned};
 use super::{Cel, Inexpressible};
 use super::{loss, presence};
 use crate::api::v1alpha1::{Place, RawObject};
@@ -33,8 +34,15 @@ pub(super) struct Fitting<'a> {
 
 /// All templates for one resource, by priority.
 pub(super) struct Additions<'a> {
-    pub(super) templates: &'a [Fitting<'a>],
-    pub(super) access: &'a Access,
+    templates: &'a [Fitting<'a>],
+    access: &'a Access,
+    owned: Owned,
+}
+
+impl<'a> Additions<'a> {
+    pub(super) fn of(templates: &'a [Fitting<'a>], access: &'a Access, variables: &mut Variables) -> Self {
+        Self { templates, access, owned: Owned::beside(templates, access, variables) }
+    }
 }
 
 impl Additions<'_> {
@@ -65,8 +73,7 @@ impl Additions<'_> {
                 Some(_) => (variables.short("marker", marker), "true".to_owned()),
                 None => {
                     let marker = variables.define("marker", &marker);
-                    let is_new = self.replaces_marker(at, &marker, variables);
-                    (marker, is_new)
+                    (marker, self.replaces_marker(at, variables))
                 }
             };
             fixed.push((all(&[self.templates[at].fits.clone(), is_new]), self.add_marker(at, &marker)));
@@ -350,17 +357,36 @@ impl Additions<'_> {
         }
     }
 
-    /// The condition that the text `marker` replaces the marker of the template at `at`: not if it lists nothing and the
-    /// workload has a current one.
-    fn replaces_marker(&self, at: usize, marker: &str, variables: &mut Variables) -> String {
+    /// The condition that the marker of the template at `at` is replaced: not if nothing is added and the workload has a
+    /// current one.
+    fn replaces_marker(&self, at: usize, variables: &mut Variables) -> String {
         let Delivery { policy, template, .. } = &self.templates[at].delivery;
         let annotations = self.access.entries("annotations", variables);
-        let (key, nothing) = (quoted(&template.marker_key), quoted(&(listing(&template.hash, "") + marker::END)));
+        let key = quoted(&template.marker_key);
         let value = format!("{annotations}[{key}]");
         let is_text =
             if self.access.shape == Shape::Free { format!(" && type({value}) == string") } else { String::new() };
-        let is_current = presence::is_current(policy, &value);
-        format!("!({marker} == {nothing} && {key} in {annotations}{is_text} && {is_current})")
+        let (is_current, adds) = (presence::is_current(policy, &value), self.adds(at, variables));
+        format!("!({key} in {annotations}{is_text} && {is_current} && !{adds})")
+    }
+
+    /// The condition that the template at `at` adds something.
+    fn adds(&self, at: usize, variables: &mut Variables) -> String {
+        let template = &self.templates[at];
+        let spec = &template.delivery.template.spec;
+        let mut terms = Vec::new();
+        for list in &LISTS {
+            let items = (list.items)(spec).iter();
+            terms.extend(items.map(|item| self.is_added(at, list, list.key_of(item), variables)));
+        }
+        for map in &MAPS {
+            terms.extend(map.of(spec).map(|(key, _)| self.is_new_entry(at, map, key, variables)));
+        }
+        for list in template.own.iter().flat_map(|own| &own.lists) {
+            terms.push(format!("{}.exists(a, size(a) > 0)", self.added_to_each(at, list, variables)));
+        }
+        terms.extend(self.names_default(at, variables));
+        variables.define("adds", &any(&terms))
     }
 
     /// The marker of the template at `at`.
@@ -374,9 +400,8 @@ impl Additions<'_> {
         for map in &MAPS {
             self.record_entries(at, map, variables, &mut record);
         }
-        if let Some(is_named) = self.names_default(at, variables) {
-            let pointer = self.pointer(&format!("/metadata/annotations/{}", step(DEFAULT_CONTAINER)));
-            record.added(is_named, pointer);
+        if let Some(is_named) = self.lists_default(at, variables) {
+            record.added(is_named, self.pointer(&format!("/metadata/annotations/{}", step(DEFAULT_CONTAINER))));
         }
         let delivery = &self.templates[at].delivery;
         // A fresh workload has no marker.
@@ -386,7 +411,33 @@ impl Additions<'_> {
 
     /// A pointer in a marker.
     fn pointer(&self, below: &str) -> String {
-        Value::from(format!("{}{below}", self.access.pointer)).to_string()
+        owners::entry(&self.access.pointer, below)
+    }
+
+    /// The condition that the marker lists the item `key` of `list`, if its template is injected.
+    fn is_listed(&self, list: &'static List, key: &str, variables: &mut Variables) -> String {
+        let is_owned = self.owned.has(&self.pointer(&format!("/spec/{}/{}", list.field, step(key))));
+        any(&[self.access.has_no(key, list.field, variables), is_owned])
+    }
+
+    /// The condition that the marker of the template at `at` lists the annotation for kubectl, if the template is injected.
+    /// None if it never does.
+    fn lists_default(&self, at: usize, variables: &mut Variables) -> Option<String> {
+        let (list, template) = (List::named(CONTAINERS)?, &self.templates[at].delivery.template);
+        let before = (list.items)(&template.spec).iter().filter(|item| (list.place)(template, item) == Place::Before);
+        let listed: Vec<String> = before.map(|item| self.is_listed(list, list.key_of(item), variables)).collect();
+        if listed.is_empty() || sets_default(&self.templates[at]) {
+            return None;
+        }
+        let own = &self.templates[at].delivery;
+        let mut ways: Vec<String> = self.names_default(at, variables).into_iter().collect();
+        for (other_at, other) in self.templates.iter().enumerate().filter(|(_, other)| other.delivery.meets(own)) {
+            ways.extend(self.names_default(other_at, variables).map(|names| all(&[other.fits.clone(), names])));
+        }
+        let annotations = self.access.entries("annotations", variables);
+        let pointer = self.pointer(&format!("/metadata/annotations/{}", step(DEFAULT_CONTAINER)));
+        ways.push(all(&[format!("{} in {annotations}", quoted(DEFAULT_CONTAINER)), self.owned.has(&pointer)]));
+        Some(all(&[any(&listed), any(&ways)]))
     }
 
     /// The condition that a missing value is null; none if it is never recorded.
@@ -397,56 +448,57 @@ impl Additions<'_> {
 
     fn record_metadata(&self, record: &mut Record) {
         let pod = &self.access.pod;
-        if let Some(lacks) = self.access.lacks_metadata() {
-            record.created(lacks, self.pointer("/metadata"), self.is_null(pod, "metadata"));
-        }
+        let lacks = self.access.lacks_metadata();
+        let is_null = lacks.as_ref().and_then(|_| self.is_null(pod, "metadata"));
+        let pointer = self.pointer("/metadata");
+        record
+            .created(self.owned.created(&pointer, lacks.unwrap_or_else(|| "false".to_owned()), &[], is_null), pointer);
         self.record_map("annotations", &[], record);
     }
 
-    /// Records that a map of the metadata was created if one of `additions` is made. Without `additions`, it is always
-    /// created.
-    fn record_map(&self, field: &str, additions: &[String], record: &mut Record) {
-        let mut terms = vec![self.access.lacks_entries(field)];
-        terms.extend((!additions.is_empty()).then(|| any(additions)));
+    /// Records a map of the metadata that was created, if one of `entries` is listed. Without `entries`, the marker itself is one.
+    fn record_map(&self, field: &str, entries: &[String], record: &mut Record) {
         let pod = &self.access.pod;
-        let null = self
+        let is_null = self
             .is_null(&format!("{pod}.metadata"), field)
             .map(|is_null| format!("({pod}.?metadata.orValue(null) != null && {is_null})"));
-        record.created(all(&terms), self.pointer(&format!("/metadata/{field}")), null);
+        let pointer = self.pointer(&format!("/metadata/{field}"));
+        let created = self.owned.created(&pointer, self.access.lacks_entries(field), entries, is_null);
+        record.created(created, pointer);
     }
 
     fn record_list(&self, at: usize, list: &'static List, variables: &mut Variables, record: &mut Record) {
         let items = (list.items)(&self.templates[at].delivery.template.spec);
-        let added: Vec<String> =
-            items.iter().map(|item| self.is_added(at, list, list.key_of(item), variables)).collect();
+        let listed: Vec<String> = items.iter().map(|item| self.is_listed(list, list.key_of(item), variables)).collect();
         if items.is_empty() {
             return;
         }
-        let created = all(&[self.access.lacks(list.field), any(&added)]);
-        record.created(
-            created,
-            self.pointer(&format!("/spec/{}", list.field)),
-            self.is_null(&self.access.spec, list.field),
-        );
-        for (item, is_added) in items.iter().zip(added) {
-            let below = format!("/spec/{}/{}", list.field, step(list.key_of(item)));
-            record.added(is_added, self.pointer(&below));
+        let pointer = self.pointer(&format!("/spec/{}", list.field));
+        let is_null = self.is_null(&self.access.spec, list.field);
+        let created = self.owned.created(&pointer, self.access.lacks(list.field), &listed, is_null);
+        record.created(created, pointer);
+        for (item, is_listed) in items.iter().zip(listed) {
+            record.added(is_listed, self.pointer(&format!("/spec/{}/{}", list.field, step(list.key_of(item)))));
         }
     }
 
     fn record_entries(&self, at: usize, map: &Entries, variables: &mut Variables, record: &mut Record) {
         let keys: Vec<&String> = map.of(&self.templates[at].delivery.template.spec).map(|(key, _)| key).collect();
-        let added: Vec<String> = keys.iter().map(|key| self.is_new_entry(at, map, key, variables)).collect();
         if keys.is_empty() {
             return;
         }
+        let there = self.access.entries(map.field, variables);
+        let entry = |key: &String| {
+            let pointer = self.pointer(&format!("/metadata/{}/{}", map.field, step(key)));
+            (any(&[format!("!({} in {there})", quoted(key)), self.owned.has(&pointer)]), pointer)
+        };
+        let entries: Vec<(String, String)> = keys.into_iter().map(entry).collect();
         // The annotations are recorded already, because the marker itself is one.
         if map.field != "annotations" {
-            self.record_map(map.field, &added, record);
+            let listed: Vec<String> = entries.iter().map(|(is_listed, _)| is_listed.clone()).collect();
+            self.record_map(map.field, &listed, record);
         }
-        for (key, is_added) in keys.into_iter().zip(added) {
-            record.added(is_added, self.pointer(&format!("/metadata/{}/{}", map.field, step(key))));
-        }
+        entries.into_iter().for_each(|(is_listed, pointer)| record.added(is_listed, pointer));
     }
 
     /// Records the additions within containers, container by container, in the order in which templates first add to
@@ -483,31 +535,56 @@ impl Additions<'_> {
         }
     }
 
+    /// For each of the user's containers in `list`, the numbers of the items of the template at `at` that its marker lists.
+    /// `beginnings` are the beginnings of its entries, and `ends` the rests for each item.
+    fn listed_of_each(
+        &self,
+        at: usize,
+        list: &OwnList,
+        (beginning, ends): (&str, &str),
+        variables: &mut Variables,
+    ) -> String {
+        let numbers: Conditional = self.templates[at]
+            .inner_items()
+            .enumerate()
+            .map(|(number, (inner, item))| {
+                let is_it = has_key(inner, item, "e", self.access);
+                let items = self.access.list_in(&list.item("i"), inner.field);
+                let is_owned = self.owned.has_text(&format!("\",\" + {beginning} + {ends}[{number}]"));
+                (any(&[format!("!{items}.exists(e, {is_it})"), is_owned]), number.to_string())
+            })
+            .collect();
+        variables.define("listed", &format!("{}.map(i, {})", list.indexes, list_of(&numbers)))
+    }
+
     /// For each of the user's containers in `list`, the marker entries for the additions of the template at `at`, and
     /// those entries that were null.
     fn records_of_each(&self, at: usize, list: &OwnList, variables: &mut Variables) -> (String, Option<String>) {
-        let added = format!("{}[k]", self.added_to_each(at, list, variables));
         let container = list.item("i");
         let name = step_of_name(&self.access.text_in(&container, "name"), self.access);
-        let beginning = quoted(&format!("\"{}/spec/{}/", self.access.pointer, list.field));
+        let beginning = format!("{} + {name}", quoted(&format!("\"{}/spec/{}/", self.access.pointer, list.field)));
         let end = |below: &str| Value::from(below).to_string().trim_start_matches('"').to_owned();
         let items: Vec<(&'static Inner, &RawObject)> = self.templates[at].inner_items().collect();
         let ends: Vec<String> =
             items.iter().map(|(inner, item)| end(&format!("/{}/{}", inner.field, step(&(inner.key)(item))))).collect();
         let ends = super::cel::list(ends.iter().map(String::as_str));
+        let listed = format!("{}[k]", self.listed_of_each(at, list, (&beginning, &ends), variables));
         let (mut parts, mut nulls) = (Vec::new(), Conditional::new());
         for inner in &INNER {
             let is_in = |(own, _): &(&'static Inner, &RawObject)| own.field == inner.field;
             let Some(first) = items.iter().position(is_in) else { continue };
             let last = first + items.iter().filter(|item| is_in(item)).count() - 1;
             let range = format!("n >= {first} && n <= {last}");
-            let created = format!("{} && {added}.exists(n, {range})", self.lacks_inner(&container, inner));
-            let parent = format!("{beginning} + {name} + {}", quoted(&end(&format!("/{}", inner.field))));
-            if let Some(is_null) = self.is_null(&container, inner.field) {
-                nulls.push((format!("{created} && {is_null}"), parent.clone()));
-            }
+            let parent = format!("{beginning} + {}", quoted(&end(&format!("/{}", inner.field))));
+            let (created, null) = self.owned.created_text(
+                &format!("\",\" + {parent}"),
+                self.lacks_inner(&container, inner),
+                &[format!("{listed}.exists(n, {range})")],
+                self.is_null(&container, inner.field),
+            );
+            nulls.extend(null.map(|null| (null, parent.clone())));
             parts.push(list_of(&[(created, parent)]));
-            parts.push(format!("{added}.filter(n, {range}).map(n, {beginning} + {name} + {ends}[n])"));
+            parts.push(format!("{listed}.filter(n, {range}).map(n, {beginning} + {ends}[n])"));
         }
         let each = |list_of_texts: &str| format!("{}.transformList(k, i, {list_of_texts})", list.indexes);
         let nulls = (!nulls.is_empty()).then(|| variables.define("nulls", &each(&list_of(&nulls))));
@@ -561,11 +638,9 @@ impl Record {
         self.added.push(Recorded::One(condition, pointer));
     }
 
-    /// Records a created list or map, and whether it was null before.
-    fn created(&mut self, condition: String, pointer: String, is_null: Option<String>) {
-        if let Some(is_null) = is_null {
-            self.nulls.push(Recorded::One(all(&[condition.clone(), is_null]), pointer.clone()));
-        }
+    /// Records a created list or map. `condition`: that it is listed, and that it was null before.
+    fn created(&mut self, (condition, is_null): (String, Option<String>), pointer: String) {
+        self.nulls.extend(is_null.map(|is_null| Recorded::One(is_null, pointer.clone())));
         self.added(condition, pointer);
     }
 

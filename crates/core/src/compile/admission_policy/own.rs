@@ -95,24 +95,34 @@ fn ours(deliveries: &[Delivery<'_>], variables: &mut Variables) -> String {
 /// The lists of pointers in all readable markers, without those of matching policies, which are replaced. Each pointer has a
 /// comma before it.
 fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variables) -> String {
+    let mut terms = Vec::new();
+    for delivery in deliveries {
+        let term = format!("!(k == {} && {})", quoted(&delivery.template.marker_key), delivery.matches);
+        if !terms.contains(&term) {
+            terms.push(term);
+        }
+    }
+    let listed = format!("{}.transformList(k, t, {}, {LISTED})", readable(access, variables), all(&terms));
+    variables.define("marked", &listed)
+}
+
+/// The list of pointers in `t`, one of [`readable`].
+pub(super) const LISTED: &str = "t.split(\"],\\\"nulls\\\":[\")[0]";
+
+/// All readable markers by their key: the text after the hash, with a comma before it. Empty if they are too long together.
+pub(super) fn readable(access: &Access, variables: &mut Variables) -> String {
     let annotations = access.entries("annotations", variables);
     let mut terms = vec![format!("k.startsWith({})", quoted(MARKER_PREFIX))];
     if access.shape == Shape::Free {
         terms.push("type(v) == string".to_owned());
     }
-    let of_any = terms.len();
-    let mut seen = BTreeSet::new();
-    for delivery in deliveries.iter().filter(|delivery| seen.insert((&delivery.policy.name, &delivery.matches))) {
-        terms.push(format!("!(k == {} && {})", quoted(&delivery.template.marker_key), delivery.matches));
-    }
-    terms.push(format!("v.matches({})", quoted(&marker::pattern())));
-    let start = marker::BEGINNING.len() + crate::digest::LENGTH + marker::ADDED.len();
-    let pointers = format!("\",\" + string(v).substring({start}).split({})[0]", quoted(marker::NULLS));
-    let listed = format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms));
+    let sizes = format!("{annotations}.transformList(k, v, {}, size(v))", all(&terms));
+    let is_short = variables.define("short_markers", &format!("([0] + {sizes}).sum() <= {}", marker::MAX_LENGTH));
     // The length first, because a match costs more than all else.
-    let sizes = format!("{annotations}.transformList(k, v, {}, size(v))", all(&terms[..of_any]));
-    let is_short = format!("([0] + {sizes}).sum() <= {}", marker::MAX_LENGTH);
-    variables.define("marked", &format!("{is_short} ? {listed} : [\"\"].filter(n, false)"))
+    terms.extend([is_short, format!("v.matches({})", quoted(&marker::pattern()))]);
+    let start = marker::BEGINNING.len() + crate::digest::LENGTH + marker::ADDED.len();
+    let text = format!("\",\" + string(v).substring({start})");
+    variables.define("readable", &format!("{annotations}.transformMap(k, v, {}, {text})", all(&terms)))
 }
 
 /// The condition that a marker lists the container `name`.

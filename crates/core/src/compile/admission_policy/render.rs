@@ -224,7 +224,7 @@ fn inject(
     }
     let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
     let someone = all(&[someone, together]);
-    let operations = Additions { templates: &templates, access }.operations(variables).map_err(blame)?;
+    let operations = Additions::of(&templates, access, variables).operations(variables).map_err(blame)?;
     Ok(format!("({someone} ? {operations} : [])"))
 }
 
@@ -238,7 +238,7 @@ fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variable
         if let Some((condition, operations)) = fresh::operations(&template, access, variables)? {
             chosen.push_str(&format!("{condition} ? {operations} : "));
         }
-        let operations = Additions { templates: &template, access }.operations(variables)?;
+        let operations = Additions::of(&template, access, variables).operations(variables)?;
         chosen.push_str(&format!("{condition} ? {operations} : "));
     }
     Ok(format!("({chosen}[])"))
