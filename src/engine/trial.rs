@@ -97,7 +97,12 @@ pub async fn template(
 ) -> Result<(), Unavailable> {
     let mut workload = Workload::new(kind, sample(kind, resource));
     add_volumes(&mut workload, template);
-    let Ok(patch) = inject::plan(&workload, &[template], &[template], Standard::NEWEST) else { return Ok(()) };
+    let plan = |workload: &Workload| inject::plan(workload, &[template], &[template], Standard::NEWEST);
+    let planned = plan(&workload).or_else(|_| {
+        allow_more(&mut workload, template);
+        plan(&workload)
+    });
+    let Ok(patch) = planned else { return Ok(()) };
     let object = workload.patched(&patch);
     let stand_in = stand_in(kind, &object).zip(stand_in(kind, &workload.body));
     let stand_in = stand_in.map(|((resource, object), (_, without))| (resource, object, without));
@@ -214,6 +219,18 @@ fn stand_in(kind: &Kind, object: &Value) -> Option<(ApiResource, Value)> {
     let spec = json!({ "replicas": 0, "selector": object["spec"]["selector"], "template": object["spec"]["template"] });
     let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": object["metadata"], "spec": spec });
     is_stateful.then_some((resource, object))
+}
+
+/// Gives the pod what a template may need of it: moves what forbids root to its container, and adds the variables of mounts.
+fn allow_more(workload: &mut Workload, template: &Template) {
+    let pod = format!("{}/spec", workload.pod_pointer());
+    let Some(pod) = workload.body.pointer_mut(&pod) else { return };
+    for field in ["runAsNonRoot", "runAsUser"] {
+        let value = pod["securityContext"].as_object_mut().and_then(|context| context.remove(field));
+        pod["containers"][0]["securityContext"][field] = value.unwrap_or_default();
+    }
+    let env = template.missing_variables().into_iter().map(|name| json!({ "name": name, "value": "probe" }));
+    pod["containers"][0]["env"] = env.collect();
 }
 
 /// Adds the volumes that `template` mounts and does not define. A real workload defines them.

@@ -87,7 +87,8 @@ codes! {
     33 NamespaceUnreachable "Remove the entry, or what excludes it. The built-in protection cannot be lifted.";
     /// An image has no tag, or the tag `latest`: what runs depends on when it was pulled.
     34 ImageNotPinned "Name a version, or a digest, of the image.";
-    /// A container requests no CPU or no memory: it is scheduled as if it needed none, is the first to be evicted, and a quota refuses it.
+    /// A container requests no CPU or no memory: it is scheduled as if it needed none, is the first to be evicted, and a quota
+    /// refuses it. A HorizontalPodAutoscaler by utilization stops scaling such pods.
     35 RequestsMissing "Set `resources.requests` of the container, for `cpu` and `memory`.";
     /// The template has something that Kubernetes has deprecated or removed, or advises against.
     36 Deprecated "Use what the message names instead.";
@@ -140,6 +141,22 @@ codes! {
     /// `failurePolicy: Fail` reaches namespaces of what a cluster needs to start: network, names, certificates, disks. While the operator cannot answer,
     /// their pods are refused, and the operator may need them to start.
     56 FailBlocksAddOns "Exclude these namespaces with `spec.excludeNamespaces`, select namespaces by label, or use `spec.failurePolicy: Ignore`.";
+    /// Pods with pull secrets of their own do not get those of their ServiceAccount. A workload that relied on those loses them by the template, and
+    /// its own images cannot be pulled. Pods as a target are safe: they have got them before.
+    57 PullSecretsReplaced "Target pods. Or add the Secret to the ServiceAccounts instead, or list those of the ServiceAccounts in the workloads.";
+    /// With the template, pods fit on fewer nodes, or fewer of them on one node: a host port, a claim or disk that one node may attach, a device, a path
+    /// or a profile that a node must have.
+    58 NodesLimited "Make sure that enough nodes fit, or remove what the message names. For one agent on each node use a DaemonSet.";
+    /// The application waits for a container of the template, or ends with it: it is ready, starts, or stays on its node only while the template's
+    /// container does well.
+    59 HoldsApplication "Keep it if this is meant. Otherwise remove the field that the message names.";
+    /// The cluster autoscaler does not remove the node of a pod with the template: by an annotation of the template, or by a local volume that is not in
+    /// `cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes` of the workload.
+    60 ScaleDownBlocked "Remove the annotation, or add the volume to that annotation of the workload if its content may be lost.";
+    /// A container of the template can never start, in whatever pod.
+    61 NeverStarts "Correct the field that the message names.";
+    /// A container of the template is root. Pods with `runAsNonRoot: true` are left out, because the kubelet would not start it there.
+    62 RootUser "Set `securityContext.runAsNonRoot: false` in the container if it may be root in every pod.";
     /// A variable of the template with `merge` goes into a container that does not have it, and that has sources of variables. A variable wins over
     /// sources: if one of these sets it, the container loses that value.
     68 MergedOverSources "Give the variable a `value` in the container, or leave the container out: `spec.template.appContainers`.";
@@ -221,7 +238,8 @@ codes! {
     226 PodResourcesExceeded "Raise `spec.resources` of the pod by what the template's containers request.";
     /// A container of the template uses a resource claim that the pod does not have.
     227 ClaimMissing "Add the claim to `spec.resourceClaims` of the pod, or leave such workloads out by a selector.";
-    /// A field of the template and a field of the pod are not allowed together: the server would refuse the workload.
+    /// A field of the template and a field of the pod are not allowed together: the server would refuse the workload, or the kubelet would not
+    /// start the container.
     228 PodFieldMismatch "Change one of the two fields that the message names, or leave such workloads out by a selector.";
     /// The annotations of the pod, with those of the template and our marker, would be larger than the server takes.
     229 AnnotationsTooLarge "Keep less in annotations of the pod: all of them have 256 KiB together.";
@@ -230,6 +248,18 @@ codes! {
     /// The workload has the sidecar, and in some of its pods the sidecar does not start: its image cannot be pulled, its configuration lacks
     /// something, or it ends again and again.
     231 SidecarNotStarting "See the events of a pod that the message names: `kubectl describe pod`. Correct the template, and roll out the workloads, because only creates are injected.";
+    /// The pods of the workload lose the pull secrets of their ServiceAccount, which go only to pods that have none: its own images may not be pulled.
+    232 PullSecretsLost "List the pull secrets of the ServiceAccount in `imagePullSecrets` of the workload, or target pods.";
+    /// A variable of the template goes into a container with `envFrom`, whose content is not known here. If the source has a key of that name, the
+    /// variable of the template wins.
+    233 VariableMayBeHidden "See whether the ConfigMap or Secret has the key. If it does, leave the container out with `appContainers`, or rename the variable.";
+    /// The `podFailurePolicy` of the Job judges exit codes of all containers, also that of the sidecar, which ends with another code than 0 when it is
+    /// stopped.
+    234 ExitCodesJudged "Name the container of the workload in `onExitCodes.containerName`.";
+    /// An autoscaler of the workload measures or sizes the containers of the template as well.
+    235 AutoscalerMisled "Request the resource that the message names, measure one container with `ContainerResource`, or exclude ours in `containerPolicies`.";
+    /// The kubelet could not start a container with what the template adds, and the pod would stay without it. The API server does not look at that.
+    236 NotStartable "Change the field that the message names.";
     /// The workload stays as it is: content that would change or go belongs to another policy, too, whose marker lists it, or which adds
     /// the same.
     237 SharedContent "Change the policy that the message names in the same way, or give the content another name in one of them. If that policy is gone: `scpol rollout remove` takes its content out, and `spec.replaces` hands it over.";

@@ -5,7 +5,7 @@ use super::obstacle::Conflict;
 use super::part::ENV;
 use super::pod::{Network, OwnContainer, Pod};
 use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, has_volume};
-use super::{equal, join, unmet, value};
+use super::{equal, join, needs, unmet, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::Standard;
@@ -100,6 +100,15 @@ fn mount_conflict(own: &OwnContainer<'_>, template: &Template) -> Option<Conflic
             if value::text(device, "name") == name || value::text(device, "devicePath") == path {
                 return conflict(format!("mount `{path}` of volume `{name}` is a device already, in `volumeDevices`"));
             }
+        }
+        let both = |list: &'static str| {
+            let ours = INNER.iter().filter(|inner| inner.field == list).flat_map(|inner| (inner.items)(&template.spec));
+            ours.chain(value::objects(own.item(), &[list])).collect()
+        };
+        if let Some(variable) = needs::unset(mount, both).first() {
+            let (list, name) = (own.list.noun, own.name);
+            let message = format!("mount `{path}` with `subPathExpr` needs variable `{variable}` in {list} `{name}`");
+            return Some(Conflict { code: Code::NotStartable, message });
         }
         let is_privileged = value::at(own.item(), PRIVILEGED).is_some_and(|value| *value == true);
         if value::text(mount, PROPAGATION) == BIDIRECTIONAL && !is_privileged {

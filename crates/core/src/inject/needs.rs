@@ -1,19 +1,19 @@
 //! The needs of a template: conditions on the pod that receives it, computed once from the template.
 //!
-//! A need is a rule of the API server's validation about a field of the template together with a field of the workload.
-//! One is our own: a template's container gets no path of the node from the workload.
+//! A need is a rule of the API server's validation, or of the kubelet, about a field of the template together with a field
+//! of the workload. One is our own: a template's container gets no path of the node from the workload.
 //! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
 
 use super::tables::{ANNOTATIONS, INIT_CONTAINERS, INNER, LISTS, MAPS, has_volume};
 use super::value::{amounts, at, is_empty, objects, text};
-use super::{Template, marker};
+use super::{Template, marker, references};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::{self, Demand};
 use crate::api::v1alpha1::{self, Place, RawObject};
 use json_patch::jsonptr::Token;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The steps to a field.
 pub(crate) type FieldPath = &'static [&'static str];
@@ -61,6 +61,8 @@ pub(crate) enum Want {
     Label { key: String, value: String },
     /// The label is none that Kubernetes itself gives the pods of a Job, unless the pod has it already.
     NotOfJobs { key: String, value: String },
+    /// No pod at all: the template contradicts itself. The text ends the sentence.
+    NoPod(&'static str),
 }
 
 /// The allowed values of a field of the pod.
@@ -75,6 +77,10 @@ pub(crate) enum Test {
     IsNot(bool),
     /// At least the first number, where absence is the second.
     AtLeast(i64, i64),
+    /// Absent, or another number than 0.
+    NotZero,
+    /// Absent, or another text, in upper or lower case.
+    Unlike(&'static str),
 }
 
 /// The kind of a volume of the workload.
@@ -160,6 +166,33 @@ const NOT_ON_WINDOWS: [&str; 10] = [
     "seLinuxOptions",
     "seccompProfile",
 ];
+
+/// The user of Windows that counts as root.
+const ADMINISTRATOR: &str = "ContainerAdministrator";
+pub(crate) const RUN_AS_NON_ROOT: FieldPath = &["securityContext", "runAsNonRoot"];
+
+/// A field that names the user of a container, and the test that the user is not root. The kubelet of Linux reads the
+/// first, that of Windows the second (`verifyRunAsNonRoot`).
+pub(crate) const USERS: [(FieldPath, Test); 2] = [
+    (&["securityContext", "runAsUser"], Test::NotZero),
+    (&["securityContext", "windowsOptions", "runAsUserName"], Test::Unlike(ADMINISTRATOR)),
+];
+
+impl Test {
+    /// Whether `value` passes; none stands for absence.
+    pub(crate) fn holds(&self, value: Option<&Value>) -> bool {
+        let text = value.map_or("", |value| value.as_str().unwrap_or("\0"));
+        match self {
+            Self::OneOf(texts) => texts.iter().any(|own| own == text),
+            Self::NoneOf(texts) => !texts.iter().any(|own| own == text),
+            Self::Is(wanted) => value.is_some_and(|value| value == wanted),
+            Self::IsNot(unwanted) => value.is_none_or(|value| value != unwanted),
+            Self::AtLeast(least, default) => value.and_then(Value::as_i64).unwrap_or(*default) >= *least,
+            Self::NotZero => value.and_then(Value::as_f64) != Some(0.0),
+            Self::Unlike(other) => !text.eq_ignore_ascii_case(other),
+        }
+    }
+}
 
 impl Needs {
     /// The needs of the template `spec`, whose init containers go to `place`.
@@ -271,6 +304,11 @@ impl Needs {
         }
         for mount in objects(item, &["volumeMounts"]) {
             self.mount(&format!("the template's {who}"), mount, spec);
+            if let Some(variable) = unset(mount, |list| objects(item, &[list]).collect()).first() {
+                let but = "names a variable that the container does not have";
+                let who = format!("`subPathExpr` with `$({variable})` of the template's {who}");
+                self.ask(Code::NotStartable, who, Want::NoPod(but));
+            }
             // A path of the node in the template takes `--allow-in-templates=host-paths`. One of the workload would give the
             // same without it.
             self.volume(told("volumeMounts"), text(mount, "name"), VolumeKind::NoHostPath, spec);
@@ -353,6 +391,25 @@ impl Needs {
         if !self.host_process.iter().any(|(own, _)| *own == host_process) {
             self.host_process.push((host_process, format!("the template's {who}")));
         }
+        self.user(item, who);
+    }
+
+    /// Adds needs for the user of a container: the kubelet does not start one as root where `runAsNonRoot` is true. Fields
+    /// that the container lacks are those of the pod.
+    fn user(&mut self, item: &RawObject, who: &str) {
+        let own = at(item, RUN_AS_NON_ROOT);
+        for (path, test) in USERS {
+            let told = |path: FieldPath| format!("`{}` of the template's {who}", path.join("."));
+            match (own, at(item, path)) {
+                (Some(Value::Bool(true)), None) => self.field(told(RUN_AS_NON_ROOT), path, test),
+                (Some(Value::Bool(true)), user) if !test.holds(user) => {
+                    let but = "contradicts its own `runAsNonRoot: true`: the kubelet never starts it";
+                    self.ask(Code::NotStartable, told(path), Want::NoPod(but));
+                }
+                (None, user) if !test.holds(user) => self.field(told(path), RUN_AS_NON_ROOT, Test::IsNot(true)),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -415,6 +472,21 @@ impl Weight {
     }
 }
 
+/// The variables in `subPathExpr` of `mount` that a container does not have, whose `env` and `envFrom` `list` gives. None of
+/// them if it has an `envFrom`, whose keys are unknown here. The kubelet does not start such a container
+/// (`ExpandContainerVolumeMounts`).
+pub(crate) fn unset<'a>(mount: &'a RawObject, list: impl Fn(&'static str) -> Vec<&'a RawObject>) -> Vec<&'a str> {
+    let mut names = references::names(text(mount, "subPathExpr"));
+    if names.is_empty() || !list("envFrom").is_empty() {
+        return Vec::new();
+    }
+    let own = list("env");
+    // The kubelet adds variables for Services.
+    let may_be_of_a_service = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
+    names.retain(|name| !may_be_of_a_service(name) && !own.iter().any(|item| text(item, "name") == *name));
+    names
+}
+
 /// The bytes of `text` within a string of JSON.
 fn written(text: &str) -> usize {
     Value::from(text).to_string().len() - 2
@@ -446,5 +518,13 @@ impl Template {
 
     pub(crate) fn needs(&self) -> &Needs {
         &self.needs
+    }
+
+    /// The variables that its mounts in the workload's own containers need there, and that it does not add itself.
+    pub fn missing_variables(&self) -> BTreeSet<String> {
+        let ours = |list: &'static str| {
+            INNER.iter().filter(|inner| inner.field == list).flat_map(|inner| (inner.items)(&self.spec)).collect()
+        };
+        self.spec.volume_mounts.iter().flat_map(|mount| unset(mount, ours)).map(str::to_owned).collect()
     }
 }

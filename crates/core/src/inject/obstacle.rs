@@ -8,7 +8,7 @@ use crate::api::code::Code;
 #[error("{message}")]
 pub struct Conflict {
     /// `NameConflict`, `PolicyConflict`, `VolumeMissing`, `NoPodTemplate`, or an unmet need of the template (`SCP0225`
-    /// to `SCP0230`).
+    /// to `SCP0230`, `SCP0236`).
     pub code: Code,
     /// The obstacle and its place. It never repeats a value that may be secret.
     pub message: String,

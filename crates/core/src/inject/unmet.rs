@@ -70,6 +70,7 @@ fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {
         }
         Want::Volume(name, source) => volume(pod, name, *source)?,
         Want::Label { key, value } => selector(pod, key, value)?,
+        Want::NoPod(but) => (*but).to_owned(),
         Want::NotOfJobs { key, value } => {
             let kind = &pod.workload.kind;
             let is_job = kind.is_in_table() && matches!(kind.resource.as_str(), "jobs" | "cronjobs");
@@ -83,15 +84,7 @@ fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {
 
 fn field(pod: &Pod<'_>, path: &[&str], test: &Test) -> Option<String> {
     let value = pod.value(path);
-    let text = value.map_or("", |value| value.as_str().unwrap_or("\0"));
-    let holds = match test {
-        Test::OneOf(texts) => texts.iter().any(|own| own == text),
-        Test::NoneOf(texts) => !texts.iter().any(|own| own == text),
-        Test::Is(wanted) => value.is_some_and(|value| value == wanted),
-        Test::IsNot(unwanted) => value.is_none_or(|value| value != unwanted),
-        Test::AtLeast(least, default) => value.and_then(Value::as_i64).unwrap_or(*default) >= *least,
-    };
-    if holds {
+    if test.holds(value) {
         return None;
     }
     let path = path.join(".");
@@ -394,6 +387,42 @@ mod tests {
         assert_eq!((code(&workload, &one), code(&workload, &two)), (None, None));
         let conflict = inject::plan(&workload, &[&one, &two], &[&one, &two], Standard::NEWEST).unwrap_err();
         assert_eq!(conflict.code, Code::AnnotationsTooLarge);
+    }
+
+    #[test]
+    fn the_kubelet_starts_no_root_that_must_not_be_root_on_linux_and_on_windows() {
+        let of = |context: Value| {
+            template("p", json!({ "containers": [{ "name": "x", "image": "x", "securityContext": context }] }))
+        };
+        let name = |name: &str| json!({ "windowsOptions": { "runAsUserName": name } });
+        let mut both = name("ContainerAdministrator");
+        both["runAsNonRoot"] = true.into();
+        for (own, pod_has, expected) in [
+            (json!({ "runAsUser": 0 }), json!({ "runAsNonRoot": true }), Some(Code::PodFieldMismatch)),
+            (json!({ "runAsUser": 0 }), json!({ "runAsNonRoot": false }), None),
+            (json!({ "runAsUser": 0 }), json!({ "runAsNonRoot": null }), None),
+            (json!({ "runAsUser": 0, "runAsNonRoot": false }), json!({ "runAsNonRoot": true }), None),
+            (
+                json!({ "runAsUser": 0, "runAsNonRoot": null }),
+                json!({ "runAsNonRoot": true }),
+                Some(Code::PodFieldMismatch),
+            ),
+            (json!({ "runAsUser": 1 }), json!({ "runAsNonRoot": true }), None),
+            (json!({ "runAsUser": 0, "runAsNonRoot": true }), json!({}), Some(Code::NotStartable)),
+            (json!({ "runAsNonRoot": true }), json!({ "runAsUser": 0 }), Some(Code::PodFieldMismatch)),
+            (json!({ "runAsNonRoot": true }), json!({ "runAsUser": 0.0 }), Some(Code::PodFieldMismatch)),
+            (json!({ "runAsNonRoot": true }), json!({ "runAsUser": "0" }), None),
+            (json!({ "runAsNonRoot": true }), json!({}), None),
+            (json!({ "runAsNonRoot": true, "runAsUser": 1 }), json!({ "runAsUser": 0 }), None),
+            (name("containeradministrator"), json!({ "runAsNonRoot": true }), Some(Code::PodFieldMismatch)),
+            (name("ContainerUser"), json!({ "runAsNonRoot": true }), None),
+            (json!({ "runAsNonRoot": true }), name("CONTAINERADMINISTRATOR"), Some(Code::PodFieldMismatch)),
+            (json!({ "runAsNonRoot": true }), name("ContainerUser"), None),
+            (both, json!({}), Some(Code::NotStartable)),
+        ] {
+            let workload = pod(json!({ "spec": { "containers": [], "securityContext": pod_has } }));
+            assert_eq!(code(&workload, &of(own.clone())), expected, "{own} in {pod_has}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::schema::{kind_of, listed, quoted, similar};
 use super::v1alpha1::{LISTS, OF_VARIABLES, Template, TemplateList};
 use admission_cel::quantity;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use table::{Field, NEWEST, OLDEST, Type};
 
 /// Whether `item`, an init container, is a native sidecar.
@@ -103,6 +104,26 @@ fn as_in_pods(list: &TemplateList, mut items: Value) -> Value {
         item.retain(|field, _| !OF_VARIABLES.contains(&field.as_str()));
     }
     items
+}
+
+/// Every field that a template can have, as `Definition.field`: of its lists, and of what these contain.
+pub fn of_templates() -> BTreeSet<String> {
+    let mut found = BTreeSet::from(["metadata.annotations", "metadata.labels"].map(str::to_owned));
+    let mut open: Vec<&Type> = LISTS.iter().filter_map(field_of).map(|field| &field.of).collect();
+    while let Some(of) = open.pop() {
+        match of {
+            Type::List(of) | Type::Map(of) => open.push(of),
+            Type::Of(definition) => {
+                for field in table::fields(definition) {
+                    if found.insert(format!("{definition}.{}", field.name)) {
+                        open.push(&field.of);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The field of a pod, or of a container, that has the items of `list`.

@@ -122,7 +122,7 @@ fn inner(
             let is_it = has_key(inner, item, "e", access);
             let same = Comparison::new(access, variables).fields(item, "l", inner.fields, inner.field);
             let can_be_added = match inner.field {
-                conflict::VOLUME_MOUNTS => needs::mount(item, access),
+                conflict::VOLUME_MOUNTS => needs::mount(item, &delivery.template.spec, access),
                 _ => "true".to_owned(),
             };
             equal.push(Repeated { list: &items, is_it: &is_it, item: "e" }.last("l", &can_be_added, same)?);

@@ -9,10 +9,10 @@ use crate::api::pod_security::{
     Demand, ENFORCE, ENFORCE_VERSION, Inherited, LATEST, Level, Lifted, USER_NAMESPACES_SINCE, VERSION_PATTERN,
     WINDOWS_SINCE,
 };
-use crate::api::v1alpha1::{Place, RawObject};
+use crate::api::v1alpha1::{self, Place, RawObject};
 use crate::inject::conflict::{self, BIDIRECTIONAL, PRIVILEGED, PROPAGATION};
-use crate::inject::needs::{MAX_ANNOTATIONS, Needs, Test, Turn, Usage, VolumeKind, Want};
-use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, LISTS, MAPS};
+use crate::inject::needs::{MAX_ANNOTATIONS, Needs, Test, Turn, Usage, VolumeKind, Want, unset};
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
 use crate::inject::unmet::HOST_PROCESS;
 use crate::inject::value;
 use std::collections::BTreeSet;
@@ -81,6 +81,7 @@ fn want(want: &Want, access: &Access, variables: &mut Variables) -> String {
         }
         Want::Volume(name, source) => volume(name, *source, access),
         Want::Label { key, value } => selector(key, value, access, variables),
+        Want::NoPod(_) => "false".to_owned(),
         Want::NotOfJobs { key, .. } => match &access.owner {
             // Another check covers the value of an existing label.
             Some(owner) if access.is_job => {
@@ -106,6 +107,11 @@ fn field(value: &str, test: &Test) -> String {
         Test::Is(wanted) => format!("{value} == {wanted}"),
         Test::IsNot(unwanted) => format!("{value} != {unwanted}"),
         Test::AtLeast(least, default) => format!("(type({value}) == int ? int({value}) : {default}) >= {least}"),
+        Test::NotZero => format!("{value} != 0"),
+        Test::Unlike(other) => {
+            let other = quoted(&other.to_ascii_lowercase());
+            format!("(type({value}) != string || string({value}).lowerAscii() != {other})")
+        }
     }
 }
 
@@ -164,14 +170,27 @@ fn host_process(needs: &Needs, is_for_host_network: bool, access: &Access) -> Op
     Some(format!("({} ? {} : {})", access.is_on_host_network(), all(&every), !needs_it))
 }
 
-/// The condition that the template's mount fits the other fields of the container `c` of the user.
-pub(super) fn mount(mount: &RawObject, access: &Access) -> String {
+/// The condition that the mount of `template` fits the other fields of the container `c` of the user.
+pub(super) fn mount(mount: &RawObject, template: &v1alpha1::Template, access: &Access) -> String {
     let (name, path) = (quoted(value::text(mount, "name")), quoted(value::text(mount, "mountPath")));
     let is_it = format!("{} == {name} || {} == {path}", access.text_in("d", "name"), access.text_in("d", "devicePath"));
     let devices = access.list_in("c", "volumeDevices");
     let mut terms = vec![format!("!{devices}.exists(d, {})", access.map_and("d", &format!("({is_it})")))];
     if value::text(mount, PROPAGATION) == BIDIRECTIONAL {
         terms.push(format!("{} == true", access.value("c", PRIVILEGED)));
+    }
+    let ours = |list: &'static str| {
+        let inner = INNER.iter().filter(|inner| inner.field == list);
+        inner.flat_map(|inner| (inner.items)(template)).collect()
+    };
+    for variable in unset(mount, ours) {
+        let is_it = access.map_and("d", &format!("{} == {}", access.text_in("d", "name"), quoted(variable)));
+        let there = format!("{}.exists(d, {is_it})", access.list_in("c", "env"));
+        let is_open = match access.shape {
+            Shape::Typed => format!("size({}) > 0", access.list_in("c", "envFrom")),
+            Shape::Free => format!("{}.exists(d, type(d) == map)", access.list_in("c", "envFrom")),
+        };
+        terms.push(any(&[there, is_open]));
     }
     all(&terms)
 }
