@@ -4,6 +4,7 @@
 //! match nothing, policies that conflict, images without a version. [`against`] checks policies together with
 //! workloads.
 
+mod effects;
 mod expressions;
 mod manifest;
 mod pairs;
@@ -64,7 +65,12 @@ impl Severity {
             | Code::SharedContainerPort
             | Code::QualityOfServiceChanged
             | Code::HostNetwork
-            | Code::OptedOut => Severity::Info,
+            | Code::OptedOut
+            | Code::NodesLimited
+            | Code::HoldsApplication
+            | Code::ScaleDownBlocked
+            | Code::RootUser
+            | Code::VariableMayBeHidden => Severity::Info,
             _ => Severity::Warning,
         }
     }
@@ -200,7 +206,7 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 21] = [
+const CHECKS: [Check; 26] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
@@ -219,6 +225,11 @@ const CHECKS: [Check; 21] = [
     template::without_effect,
     references::volumes,
     references::objects,
+    effects::pull_secrets,
+    effects::nodes,
+    effects::holds,
+    effects::scale_down,
+    effects::users,
     rollout::steps,
     rollout::at_once,
     rollout::of_jobs,

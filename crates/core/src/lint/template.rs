@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The containers that run as long as the pod.
-fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
+pub(super) fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
     let stays = |path: &str, container: &RawObject| {
         path.starts_with("spec.template.containers") || is_native_sidecar(container)
     };
