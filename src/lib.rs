@@ -33,6 +33,7 @@
 //! | the answers of the webhook | core: [`review`] |
 //! | the spelling, the length and the display of text from others | core: [`outside`]; in URLs: [`cluster::api`] |
 //! | what `scpol lint` finds | core: [`lint`] |
+//! | who else reads a pod, and what they do to it because of us | core: [`readers`], with its table of fields |
 //! | what old initializers and PodPresets become | core: [`mod@convert`] |
 //! | how manifests are read and written back | core: [`manifest`]; files and folders: [`source`] |
 //! | what an engine is; which engines there are | [`engine::Engine`]; `ENGINES` in [`engine`]. Each has a folder beside it |
@@ -104,5 +105,5 @@ pub mod workloads;
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
     api, capabilities, compile, content, convert, decision, inject, lint, manifest, naming, outside, policy, qos,
-    ranking, refit, review, rollout, workload,
+    ranking, readers, refit, review, rollout, workload,
 };

@@ -53,6 +53,11 @@ fn the_page_of_codes_is_current() {
 }
 
 #[test]
+fn the_page_of_readers_is_current() {
+    assert_current("docs/readers.md", &sidecar_policy::readers::page(), "crds");
+}
+
+#[test]
 fn the_page_of_fields_is_current() {
     let definition = serde_json::to_value(crd::v1()).unwrap();
     let fields = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];

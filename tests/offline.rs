@@ -21,6 +21,7 @@ mod laws;
 mod lint;
 mod manifests;
 mod policies;
+mod readers;
 mod refit;
 mod tools;
 mod undo;

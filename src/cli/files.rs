@@ -5,6 +5,7 @@ use crate::decision::Decision;
 use crate::lint;
 use crate::manifest::{self, Fault, File, Kinds, Location, Manifest, Object, Twin};
 use crate::policy::{Policies, Policy, Site};
+use crate::readers::Facts;
 use crate::source::{self, Walk};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Result, bail, ensure};
@@ -183,17 +184,24 @@ impl Subject {
     }
 }
 
-/// The workloads in the files `paths`, for policies with these targets, as in [`workloads`]. Workloads without a
-/// namespace get `namespace`.
+/// The workloads in the files `paths`, for policies with these targets, as in [`workloads`], and the objects beside them.
+/// What has no namespace gets `namespace`.
 pub(super) fn subjects<'a>(
     paths: &[PathBuf],
     reading: Reading,
     targets: impl Iterator<Item = &'a Arc<Kind>>,
     namespace: &str,
-) -> Result<Vec<Subject>> {
-    let subjects = workloads(&read(paths, reading)?, targets, namespace);
+) -> Result<(Vec<Subject>, Facts)> {
+    let files = read(paths, reading)?;
+    let subjects = workloads(&files, targets, namespace);
     ensure!(!subjects.is_empty(), "{}: no workload there; expected one of {}", names(paths), kinds());
-    Ok(subjects)
+    Ok((subjects, facts(&files, namespace)))
+}
+
+/// The objects in `files` that other readers of pods look at. What has no namespace is in `namespace`.
+pub(super) fn facts(files: &[File], namespace: &str) -> Facts {
+    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
+    Facts::of(&objects, namespace)
 }
 
 /// `paths` in an error.

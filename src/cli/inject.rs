@@ -11,6 +11,7 @@ use crate::lint;
 use crate::manifest::{self, Kinds, Layout, Manifest, Object};
 use crate::policy::checks::odd_values;
 use crate::policy::{Policies, Site};
+use crate::readers::{self, Facts};
 use crate::workload::Workload;
 use anyhow::Result;
 use clap::Args;
@@ -50,8 +51,9 @@ pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> 
     let files = options.manifests.read()?;
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);
+    let facts = Facts::of(&objects, &options.namespace);
     let kinds = Kinds::new(policies.kinds(), &objects);
-    let injection = Injection { options, site, policies, kinds, namespaces };
+    let injection = Injection { options, site, policies, kinds, namespaces, facts };
     let (text, notes) = files::rewrite(&files, options.output, |manifest, notes| injection.manifest(manifest, notes));
     notes.iter().flat_map(|notes| &notes.remarks).for_each(remark);
     if options.diff {
@@ -72,6 +74,7 @@ struct Injection<'a> {
     policies: Policies,
     kinds: Kinds,
     namespaces: HashMap<String, Arc<Value>>,
+    facts: Facts,
 }
 
 /// The results of the injection of a file, besides its text.
@@ -109,6 +112,7 @@ impl Injection<'_> {
             let Fault { field, message, .. } = fault;
             notes.remarks.push(format!("warning: {}: {}: `{field}` {message}", manifest.place, title(&placed)));
         }
+        readers::leave_out(&mut decision, &placed, &placed, &self.facts, &self.site);
         let patch = plan(&mut decision, &workload, &placed);
         for left in &decision.rest {
             self.say(&manifest.place.to_string(), &title(&placed), &placed, left, notes);
@@ -121,6 +125,8 @@ impl Injection<'_> {
             }));
         }
         self.pods(manifest, &placed, notes);
+        let of = format!("{}: {}", manifest.place, title(&placed));
+        self.readers(&of, &decision, [&placed, &workload.with_body(workload.patched(&patch))], &placed, notes);
         if decision.refusal().is_some() || patch.is_empty() {
             return None;
         }
@@ -130,6 +136,7 @@ impl Injection<'_> {
     /// Adds remarks on the pods that `workload` makes, because its manifest does not show them.
     fn pods(&self, manifest: &Manifest, workload: &Workload, notes: &mut Notes) {
         let Some((pod, mut decision)) = files::of_pods(&self.policies, workload, &self.site) else { return };
+        readers::leave_out(&mut decision, &pod, workload, &self.facts, &self.site);
         let patch = decision.plan(&pod);
         let of = format!("the pods of {}", title(workload));
         for policy in &decision.inject {
@@ -141,10 +148,30 @@ impl Injection<'_> {
         for left in &decision.rest {
             self.say(&manifest.place.to_string(), &of, &pod, left, notes);
         }
+        let told = format!("{}: {of}", manifest.place);
+        self.readers(&told, &decision, [&pod, &pod.with_body(pod.patched(&patch))], workload, notes);
         if self.options.diff && decision.refusal().is_none() && !patch.is_empty() {
             let after = pod.patched(&patch);
             let name = format!("{} ({of})", manifest.place);
             notes.diff.push_str(&difference(&pod.body, &after, &name, &Layout::YAML));
+        }
+    }
+
+    /// Adds remarks on what other readers do to the injected pod, which `maker` makes.
+    fn readers(
+        &self,
+        of: &str,
+        decision: &Decision,
+        [workload, injected]: [&Workload; 2],
+        maker: &Workload,
+        notes: &mut Notes,
+    ) {
+        let bare = readers::bare(workload);
+        for policy in &decision.inject {
+            let told = readers::told(policy, [&bare, injected], maker, &self.facts, &self.site);
+            notes.remarks.extend(told.into_iter().map(|readers::Told { code, message, .. }| {
+                format!("warning: {of}: policy `{}`: {code} {}: {message}", policy.name, code.name())
+            }));
         }
     }
 

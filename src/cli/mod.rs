@@ -8,6 +8,7 @@ mod crd;
 mod diff;
 mod drain;
 mod explain;
+mod facts;
 mod files;
 mod inject;
 mod installed;

@@ -52,6 +52,7 @@ mod pages;
 mod parity;
 mod pods;
 mod prelude;
+mod readers;
 mod refused;
 mod replicas;
 mod reports;

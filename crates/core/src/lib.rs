@@ -19,6 +19,7 @@ pub mod outside;
 pub mod policy;
 pub mod qos;
 pub mod ranking;
+pub mod readers;
 pub mod refit;
 pub mod review;
 pub mod rollout;

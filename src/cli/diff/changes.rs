@@ -4,9 +4,9 @@ use super::DiffOptions;
 use crate::cli::files::{Subject, title};
 use crate::cli::output::unified_diff;
 use crate::decision::Decision;
-use crate::inject;
 use crate::manifest::{self, Layout};
 use crate::policy::{Policies, Policy, Reason, Site};
+use crate::readers::{self, Facts};
 use crate::workload::{Kind, Workload};
 use anyhow::Result;
 use serde::Serialize;
@@ -108,8 +108,9 @@ struct VersionResult {
 }
 
 impl VersionResult {
-    fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
+    fn of(policies: &Policies, workload: &Workload, facts: &Facts, site: &Site) -> Self {
         let mut decision = Decision::of(policies, workload, site);
+        readers::leave_out(&mut decision, workload, workload, facts, site);
         let body = planned(&mut decision, workload);
         Self { decision, body }
     }
@@ -180,12 +181,6 @@ fn rows(old: &VersionResult, new: &VersionResult, workload: &Workload) -> Vec<Ch
     rows
 }
 
-/// `workload` without any injected content.
-fn bare(workload: &Workload) -> Workload {
-    let body = inject::undo_anywhere(workload, &[]).map_or_else(|| workload.body.clone(), |undone| undone.body);
-    workload.with_body(body)
-}
-
 pub(super) struct DiffReport {
     changed: Vec<Changed>,
     workloads: usize,
@@ -193,8 +188,8 @@ pub(super) struct DiffReport {
 
 impl DiffReport {
     /// Compares `versions` for each of `subjects`.
-    pub(super) fn of(subjects: &[Subject], versions: &Versions, site: &Site) -> Self {
-        let changed = subjects.iter().filter_map(|subject| changed(subject, versions, site)).collect();
+    pub(super) fn of(subjects: &[Subject], versions: &Versions, facts: &Facts, site: &Site) -> Self {
+        let changed = subjects.iter().filter_map(|subject| changed(subject, versions, facts, site)).collect();
         Self { changed, workloads: subjects.len() }
     }
 
@@ -259,9 +254,9 @@ impl DiffReport {
     }
 }
 
-fn changed(subject: &Subject, versions: &Versions, site: &Site) -> Option<Changed> {
-    let workload = bare(&subject.placed);
-    let [old, new] = [&versions.old, &versions.new].map(|policies| VersionResult::of(policies, &workload, site));
+fn changed(subject: &Subject, versions: &Versions, facts: &Facts, site: &Site) -> Option<Changed> {
+    let workload = readers::bare(&subject.placed);
+    let [old, new] = [&versions.old, &versions.new].map(|policies| VersionResult::of(policies, &workload, facts, site));
     let changes = rows(&old, &new, &workload);
     if changes.is_empty() {
         return None;

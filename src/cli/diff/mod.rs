@@ -9,6 +9,7 @@ use super::policies::{self, KnownPolicies};
 use super::site::SiteOptions;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
+use crate::readers::Facts;
 use anyhow::{Context, Result};
 use changes::{DiffReport, Versions};
 use clap::Args;
@@ -45,14 +46,14 @@ pub(super) async fn run(options: DiffOptions, out: &mut impl Write) -> Result<En
     files::at_most_one_stdin(&[("--old", &options.old), ("--new", &options.new), ("-f", &options.files)])?;
     let mut site = options.site.site()?;
     let versions = versions(&options, &site).await?;
-    let subjects = if options.files.is_empty() {
-        in_cluster(&options, &versions, &mut site).await?
+    let (subjects, facts) = if options.files.is_empty() {
+        (in_cluster(&options, &versions, &mut site).await?, Facts::default())
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         site = site.for_files();
         files::subjects(&options.files, options.reading.reading(), versions.kinds(), namespace)?
     };
-    let report = DiffReport::of(&subjects, &versions, &site);
+    let report = DiffReport::of(&subjects, &versions, &facts, &site);
     report.print(&options, out)?;
     Ok(End::fine_if(report.is_empty()))
 }

@@ -4,6 +4,7 @@ mod qos;
 mod report;
 mod summary;
 
+use super::facts::LiveFacts;
 use super::files::{self, ReadOptions, Subject};
 use super::live::{self, NotStarting, Requested, Scope};
 use super::output::Printing;
@@ -47,17 +48,18 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
     let asked = Requested::parse(&options.target)?;
     let mut site = options.site.site()?;
     let known = known(&options, &site).await?;
-    let ToExplain { subjects, not_starting, place, minor } = if options.files.is_empty() {
+    let ToExplain { subjects, not_starting, facts, place, minor } = if options.files.is_empty() {
         in_cluster(&options, asked, &known.policies, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         let targets = known.policies.kinds();
-        let subjects = files::subjects(&options.files, options.reading.reading(), targets, namespace)?;
+        let (subjects, facts) = files::subjects(&options.files, options.reading.reading(), targets, namespace)?;
         site = site.for_files();
-        ToExplain { subjects, not_starting: Vec::new(), place: None, minor: site.minor }
+        let facts = LiveFacts::of_files(facts);
+        ToExplain { subjects, not_starting: Vec::new(), facts, place: None, minor: site.minor }
     };
     let mut reports: Vec<_> =
-        subjects.into_iter().map(|subject| ExplainReport::of(subject, &known, &site, minor)).collect();
+        subjects.into_iter().map(|subject| ExplainReport::of(subject, &known, &facts, &site, minor)).collect();
     reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
     let printing = &options.printing;
     printing.output.report(
@@ -89,6 +91,8 @@ struct ToExplain {
     subjects: Vec<Subject>,
     /// The containers of policies that do not start in the pods of the first workloads, for each of them.
     not_starting: Vec<Vec<NotStarting>>,
+    /// The objects beside the workloads that other readers of pods look at.
+    facts: LiveFacts,
     /// The single namespace that was searched.
     place: Option<String>,
     /// The minor version of their Kubernetes 1; none stands for the newest.
@@ -116,6 +120,7 @@ async fn in_cluster(
     for workload in found.workloads.iter().take(live::LOOKED_AT) {
         not_starting.push(live::not_starting(&found.client, workload, policies).await?);
     }
+    let facts = LiveFacts::read(&found.client, &found.workloads, policies).await;
     let subjects = found.workloads.into_iter().map(Subject::stored).collect();
-    Ok(ToExplain { subjects, not_starting, place: found.namespace, minor })
+    Ok(ToExplain { subjects, not_starting, facts, place: found.namespace, minor })
 }

@@ -2,7 +2,8 @@
 
 use super::qos::QualityChange;
 use crate::api::code::Code;
-use crate::cli::files::{Subject, of_pods, other_version, plan, title};
+use crate::cli::facts::LiveFacts;
+use crate::cli::files::{self, Subject, other_version, plan, title};
 use crate::cli::live::NotStarting;
 use crate::cli::output::{Printing, counted};
 use crate::cli::policies::{InvalidPolicy, KnownPolicies};
@@ -11,6 +12,7 @@ use crate::inject::marker;
 use crate::lint::{late_references, needs, over_sources, shared_ports, vet};
 use crate::policy::checks::odd_values;
 use crate::policy::{Policy, Site};
+use crate::readers::{self, Facts};
 use crate::workload::Workload;
 use crate::workloads::behind::maker;
 use anyhow::Result;
@@ -79,6 +81,61 @@ pub(super) struct PolicyAnswer {
     /// Ports that two containers would share, and references to variables that stay unresolved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ports: Vec<String>,
+    /// What other readers of the pod do to the application because of the additions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    effects: Vec<Effect>,
+}
+
+/// Adds to `answers` those of the policies that target the pods of `maker`. Returns the change of their class.
+fn of_pods(
+    answers: &mut Vec<PolicyAnswer>,
+    known: &KnownPolicies,
+    maker: &Workload,
+    (facts, site): (&Facts, &Site),
+    (is_file, minor): (bool, Option<u32>),
+) -> Option<QualityChange> {
+    let (pod, mut decision) = files::of_pods(&known.policies, maker, site)?;
+    if is_file {
+        readers::leave_out(&mut decision, &pod, maker, facts, site);
+    }
+    let patch = decision.plan(&pod);
+    let injected = pod.with_body(pod.patched(&patch));
+    let injects = decision.inject.iter().map(|policy| PolicyAnswer::injects(policy, &pod, &injected, false));
+    let left = decision.rest.iter().map(|left| PolicyAnswer::left(left, &pod));
+    for answer in injects.chain(left).collect::<Vec<_>>() {
+        answers.retain(|other| other.policy != answer.policy);
+        answers.push(answer.of_pods());
+    }
+    Effect::add(answers, &decision, [&pod, &injected], maker, (facts, site));
+    QualityChange::of(&pod, &injected, minor)
+}
+
+/// What a reader of the pod does to the application.
+#[derive(Serialize, Debug)]
+pub(super) struct Effect {
+    code: String,
+    message: String,
+}
+
+impl Effect {
+    /// Adds to each answer the effects of its policy. `decision` is about the first of the workloads, and the second has its
+    /// result; `maker` makes the pods. With the facts, and the flags.
+    fn add(
+        answers: &mut [PolicyAnswer],
+        decision: &Decision,
+        [workload, injected]: [&Workload; 2],
+        maker: &Workload,
+        (facts, site): (&Facts, &Site),
+    ) {
+        let bare = readers::bare(workload);
+        for policy in readers::added_by(decision) {
+            let told = readers::told(&policy, [&bare, injected], maker, facts, site).into_iter();
+            let effects = told.map(|told| Self { code: told.code.to_string(), message: told.message });
+            if let Some(answer) = answers.iter_mut().find(|answer| answer.policy == policy.name) {
+                answer.effects = effects.collect();
+            }
+        }
+    }
 }
 
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,8 +186,15 @@ impl PolicyResult {
 }
 
 impl ExplainReport {
-    /// Asks the policies of `known` about `subject`, on Kubernetes 1.`minor`.
-    pub(super) fn of(subject: Subject, known: &KnownPolicies, site: &Site, minor: Option<u32>) -> Self {
+    /// Asks the policies of `known` about `subject`, on Kubernetes 1.`minor`. `facts` are objects beside it.
+    pub(super) fn of(
+        subject: Subject,
+        known: &KnownPolicies,
+        beside: &LiveFacts,
+        site: &Site,
+        minor: Option<u32>,
+    ) -> Self {
+        let facts = &beside.facts;
         let Subject { workload, placed, source } = subject;
         let is_late = source.is_none() && workload.pending().next().is_none();
         let mut decision = Decision::of(&known.policies, &placed, site);
@@ -138,6 +202,8 @@ impl ExplainReport {
         if source.is_some() {
             let faults = vet(&mut decision, &placed, site).into_iter();
             remarks.extend(faults.map(|fault| format!("`{}` {}", fault.field, fault.message)));
+            // Of a cluster they are told instead, because no engine knows them.
+            readers::leave_out(&mut decision, &placed, &placed, facts, site);
         }
         let patch = plan(&mut decision, &workload, &placed);
         let injected = workload.with_body(workload.patched(&patch));
@@ -152,23 +218,17 @@ impl ExplainReport {
         answers.extend(known.invalid.iter().map(PolicyAnswer::invalid));
         answers.extend(skipped.into_iter().map(|left| {
             let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, &placed, site)).flatten();
-            let answer = PolicyAnswer::left(left, &workload);
-            let message = would.map_or(answer.message.clone(), |would| format!("{}: {would}", answer.message));
-            PolicyAnswer { message, ..answer }
+            PolicyAnswer::left(left, &workload).but(would)
         }));
-        if let Some((pod, mut of_pods)) = of_pods(&known.policies, &placed, site) {
-            let patch = of_pods.plan(&pod);
-            let injected = pod.with_body(pod.patched(&patch));
-            quality_of_service = QualityChange::of(&pod, &injected, minor).or(quality_of_service);
-            let injects = of_pods.inject.iter().map(|policy| PolicyAnswer::injects(policy, &pod, &injected, false));
-            let left = of_pods.rest.iter().map(|left| PolicyAnswer::left(left, &pod));
-            for answer in injects.chain(left).collect::<Vec<_>>() {
-                answers.retain(|other| other.policy != answer.policy);
-                answers.push(answer.of_pods());
-            }
-        }
+        Effect::add(&mut answers, &decision, [&placed, &injected], &placed, (facts, site));
+        let is_file = source.is_some();
+        let of_pods = self::of_pods(&mut answers, known, &placed, (facts, site), (is_file, minor));
+        quality_of_service = of_pods.or(quality_of_service);
         if known.policies.kinds().any(|kind| *kind == placed.kind) {
             remarks.extend(odd_values(&placed, || known.policies.iter().map(|policy| policy.name.as_str())));
+        }
+        if answers.iter().any(|answer| answer.result != PolicyResult::Skipped) {
+            remarks.extend(beside.unread_in(placed.namespace()));
         }
         answers.sort_by_key(|answer| answer.result == PolicyResult::Skipped);
         for answer in answers.iter_mut().filter(|answer| answer.result != PolicyResult::Skipped) {
@@ -280,6 +340,8 @@ impl ExplainReport {
                 notes.push(format!("{} needs in namespace `{}`: {needs}", answer.policy, self.namespace));
             }
             notes.extend(answer.ports.iter().map(|port| format!("{}: {port}", answer.policy)));
+            let effects = answer.effects.iter();
+            notes.extend(effects.map(|Effect { code, message }| format!("{}: {message} ({code})", answer.policy)));
         }
         let fixes: BTreeSet<_> = self.policies.iter().map(|answer| answer.fix).filter(|fix| !fix.is_empty()).collect();
         for fix in fixes {
@@ -352,6 +414,12 @@ impl PolicyAnswer {
             message: holds,
             ..Self::default()
         }
+    }
+
+    /// The same answer, with what the policy would do.
+    fn but(self, would: Option<String>) -> Self {
+        let message = would.map_or(self.message.clone(), |would| format!("{}: {would}", self.message));
+        Self { message, ..self }
     }
 
     /// The same answer, about the pods that the workload makes.

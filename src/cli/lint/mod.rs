@@ -88,10 +88,11 @@ fn against_manifests(options: &LintOptions, subjects: &[Subject], context: &Cont
         let names = files::names(&options.manifests);
         bail!("--manifests {names}: no workload there; expected one of {}", files::kinds());
     }
+    let facts = files::facts(&files, &options.namespace);
     let mut findings = Vec::new();
     for found in found {
         let title = format!("{} ({})", title(&found.placed), found.source.unwrap_or_default());
-        findings.extend(lint::against(subjects, &policies, &found.placed, &title, &context.site));
+        findings.extend(lint::against(subjects, &policies, &found.placed, &title, &facts, &context.site));
     }
     Ok(findings)
 }

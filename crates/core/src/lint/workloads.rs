@@ -8,13 +8,14 @@ use crate::inject;
 use crate::policy::checks::odd_values;
 use crate::policy::refused::Refused;
 use crate::policy::{Policies, Site};
+use crate::readers::{self, Facts, Told};
 use crate::workload::Workload;
 
 /// The row of the precedence table in which a workload is selected.
 const SELECTION: u8 = 7;
 
 /// The obstacles to an injection of the valid `subjects` into `workload`, and the ports that they would share. Messages
-/// call the workload `title`.
+/// call the workload `title`. Also what other readers of its pods do, by `facts`.
 ///
 /// Without conflicts between policies: [`lint`](super::lint) reports them once, not for every workload.
 pub fn against(
@@ -22,10 +23,12 @@ pub fn against(
     policies: &Policies,
     workload: &Workload,
     title: &str,
+    facts: &Facts,
     site: &Site,
 ) -> Vec<Finding> {
     let mut decision = Decision::of(policies, workload, site);
     vet(&mut decision, workload, site);
+    readers::leave_out(&mut decision, workload, workload, facts, site);
     let patch = decision.plan(workload);
     let in_the_way = decision.rest.iter().filter(|left| {
         let is_of_pair = matches!(left.reason.code, Code::PolicyConflict | Code::Outranked);
@@ -76,7 +79,15 @@ pub fn against(
             Note::new(Code::InvalidOptOut, "metadata.name", message).about(*subject)
         })
     });
-    in_the_way.filter_map(finding).chain(ports).chain(left_out).chain(odd).collect()
+    let bare = readers::bare(workload);
+    let read = decision.inject.iter().flat_map(|policy| {
+        let told = readers::told(policy, [&bare, &injected], workload, facts, site);
+        let subject = subject_of(&policy.name);
+        let note =
+            |Told { code, field, message }: Told| Note::new(code, field, format!("goes into {title}: {message}"));
+        told.into_iter().filter_map(move |told| Some(note(told).about(subject?)))
+    });
+    in_the_way.filter_map(finding).chain(ports).chain(read).chain(left_out).chain(odd).collect()
 }
 
 /// The field of the template with the obstacle, as exactly as it is known.
