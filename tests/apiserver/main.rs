@@ -109,6 +109,7 @@ const TESTS: &[&[runner::Test]] = &[
     pages::TESTS,
     parity::TESTS,
     pods::TESTS,
+    readers::TESTS,
     refused::TESTS,
     replicas::TESTS,
     reports::TESTS,
