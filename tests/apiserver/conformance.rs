@@ -1,6 +1,7 @@
 //! What every version of Kubernetes must do. Each check runs on each version of `SCPOL_MATRIX`, by default those of `make test`, as the
 //! test `conformance::CHECK@VERSION`. The other files test much more, on the oldest and the newest version.
 
+use crate::agreement::templates_are_judged_as_the_server_judges;
 use crate::check::check;
 use crate::commands::scpol;
 use crate::engine::EngineName;
@@ -38,6 +39,9 @@ const CHECKS: &[(&str, Check)] = checks![
 const CHECKS_OF_ADMISSION_POLICIES: &[(&str, Check)] =
     checks![mutating_admission_policies_store_the_corpus_as_scpol_inject_says,];
 
+/// The checks of versions whose servers refuse unknown fields if they are asked to.
+const CHECKS_OF_STRICT_SERVERS: &[(&str, Check)] = checks![templates_are_judged_as_the_server_judges,];
+
 /// The checks of versions that have them as a beta, which is switched on for the check.
 const CHECKS_OF_THE_BETA: &[(&str, Check)] = checks![a_beta_of_admission_policies_is_used_from_1_35,];
 
@@ -50,7 +54,8 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     let all = versions.into_iter().flat_map(|version| {
         let own = if version.has(Feature::UsableAdmissionPolicyBeta) { CHECKS_OF_ADMISSION_POLICIES } else { &[] };
         let beta = if version.has_admission_policies_as_beta() { CHECKS_OF_THE_BETA } else { &[] };
-        CHECKS.iter().chain(own).chain(beta).map(move |(name, check)| {
+        let strict = if version.minor() >= 28 { CHECKS_OF_STRICT_SERVERS } else { &[] };
+        CHECKS.iter().chain(own).chain(beta).chain(strict).map(move |(name, check)| {
             let check = *check;
             trial(format!("conformance::{name}@{}", version.short()), move || check(version))
         })

@@ -21,6 +21,7 @@ mod policies;
 mod support;
 
 mod admission_policy;
+mod agreement;
 mod author;
 mod bad_input;
 mod burst;

@@ -32,6 +32,8 @@ pub(super) const RESOURCE: &str = r"^[a-z]([-a-z0-9]*[a-z0-9])?$";
 pub(super) const PATH: &str = r"^[A-Za-z_][-A-Za-z0-9_]*(\.[A-Za-z_][-A-Za-z0-9_]*)*$";
 /// A key of a label or annotation.
 pub(super) const KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// A key of an annotation. In lower case it is the key of a label.
+pub(super) const ANNOTATION_KEY: &str = r"^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 /// A value of a label.
 pub(super) const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 /// A name of an environment variable.
@@ -79,6 +81,11 @@ pub(super) const ALL: &[Format] = &[
         pattern: KEY,
         holds: is_key,
         words: "a name of at most 63 letters, digits, `-`, `_` and `.`, which may follow a lower-case DNS name and `/`",
+    },
+    Format {
+        pattern: ANNOTATION_KEY,
+        holds: is_annotation_key,
+        words: "a name of at most 63 letters, digits, `-`, `_` and `.`, which may follow a DNS name and `/`",
     },
     Format {
         pattern: LABEL_VALUE,
@@ -168,7 +175,12 @@ fn is_name(text: &str) -> bool {
 
 pub(super) fn is_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    prefix.is_none_or(is_subdomain) && name.len() <= 63 && is_name(name)
+    prefix.is_none_or(is_policy_name) && name.len() <= 63 && is_name(name)
+}
+
+/// Whether the server takes `text` as the key of an annotation: in lower case it is a key.
+pub(super) fn is_annotation_key(text: &str) -> bool {
+    is_key(&text.to_ascii_lowercase())
 }
 
 fn is_field(text: &str) -> bool {

@@ -450,7 +450,8 @@ static RULES: &[SpecRule] = &[
         must: "must have either `value` or `valueFrom`",
         cel: Vec::new,
         find: |policy, found| {
-            let has = |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null());
+            let has =
+                |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null() && value != "");
             for (index, item) in policy.added(|template| &template.env) {
                 found.add_if(has(item, "value") && has(item, "valueFrom"), &format!("spec.template.env[{index}]"));
             }
@@ -780,10 +781,12 @@ fn foreign_keys(policy: &Subject<'_>, found: &mut Found) {
         key.split_once('/').is_some_and(|(domain, _)| domain == "scpol.dev" || domain.ends_with(".scpol.dev"))
     };
     for metadata in policy.spec.template.iter().filter_map(|template| template.metadata.as_ref()) {
-        for (map, entries) in [("labels", &metadata.labels), ("annotations", &metadata.annotations)] {
-            for key in entries.keys().filter(|key| !format::is_key(key) || is_ours(key)) {
-                found.add(format!("spec.template.metadata.{map}.{key}"));
-            }
+        for key in metadata.labels.keys().filter(|key| !format::is_key(key) || is_ours(key)) {
+            found.add(format!("spec.template.metadata.labels.{key}"));
+        }
+        let is_annotation = |key: &&String| format::is_annotation_key(key) && !is_ours(&key.to_lowercase());
+        for key in metadata.annotations.keys().filter(|key| !is_annotation(key)) {
+            found.add(format!("spec.template.metadata.annotations.{key}"));
         }
     }
 }

@@ -17,7 +17,7 @@ pub use template::{EnvPlace, LISTS, OF_VARIABLES, Place, Position, Template, Tem
 
 use super::format;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use template::{match_annotations, match_labels};
@@ -386,8 +386,15 @@ pub struct AnnotationSelector {
     /// Requirements on annotations, all of which must hold. Default: none.
     /// Example: `[{key: example.com/sidecar, operator: Exists}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), transform = of_annotations)]
     pub match_expressions: Vec<Requirement>,
+}
+
+/// Requirements on annotations, whose keys may have capital letters in their domain.
+fn of_annotations(schema: &mut Schema) {
+    if let Some(pattern) = schema.pointer_mut("/items/properties/key/pattern") {
+        *pattern = format::ANNOTATION_KEY.into();
+    }
 }
 
 /// A requirement on the value of one key.

@@ -71,8 +71,7 @@ pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
         }
     }
     if let Some(template) = template.as_object() {
-        rules::of_containers(&mut walk, template, "spec.template");
-        rules::of_metadata(&mut walk, template.get("metadata"), "spec.template.metadata");
+        rules::of_template(&mut walk, template, "spec.template");
     }
     let violation = |fault: Fault| Violation { code: fault.kind.code(), field: fault.field, message: fault.message };
     walk.faults.into_iter().map(violation).collect()
@@ -163,7 +162,7 @@ pub fn in_pod(pod: &Value, path: &str, minor: Option<u32>) -> Vec<Fault> {
     for (field, of) in [("metadata", Type::Of("ObjectMeta")), ("spec", Type::Of("PodSpec"))] {
         walk.value(&of, &pod[field], field);
     }
-    rules::of_metadata(&mut walk, pod.get("metadata"), "metadata");
+    rules::metadata::of(&mut walk, pod.get("metadata"), "metadata");
     walk.faults
 }
 
@@ -260,31 +259,56 @@ impl Walk {
         if fields.is_empty() {
             return;
         }
-        for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+        for (name, value) in members {
             let at = format!("{path}.{name}");
             match fields.iter().find(|field| field.name == name) {
                 None => self.unknown(definition, fields, name, &at),
                 Some(field) if !field.is_in(self.minor) => self.other_version(field, &at),
                 Some(field) => {
+                    let before = self.faults.len();
                     self.value(&field.of, value, &at);
                     self.choice(field, value, &at);
+                    if rules::fields::is_dropped(definition, name, self.minor) {
+                        self.forget_rules(before);
+                    }
                 }
             }
         }
         let is_there = |field: &Field| match members.get(field.name) {
             None | Some(Value::Null) => false,
             Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
             Some(_) => true,
         };
         // Except numbers, because a missing number is 0; rules report it where 0 is invalid.
         let is_number = |field: &Field| matches!(field.of, Type::Int32 | Type::Int64);
         for field in fields {
-            let is_wanted = field.is_required && field.is_in(self.minor) && !is_number(field);
+            let is_wanted = field.is_required
+                && field.is_in(self.minor)
+                && !is_number(field)
+                && rules::fields::is_asked(definition, field.name);
             if is_wanted && !is_there(field) && !self.is_meant(field.name, path) {
                 self.wrong(format!("{path}.{}", field.name), "must be given");
             }
         }
         rules::of(definition, self, members, path);
+    }
+
+    /// Removes the faults against rules, except for the first `count` faults: the server drops the field before it validates.
+    /// Types and names it checks before.
+    fn forget_rules(&mut self, count: usize) {
+        let mut index = 0;
+        self.faults.retain(|fault| {
+            index += 1;
+            index <= count || !matches!(fault.kind, FaultKind::Value | FaultKind::Duplicate)
+        });
+    }
+
+    /// Whether the object at `path` has a field that is misspelt, unknown, or of another version.
+    fn has_odd_field(&self, path: &str) -> bool {
+        let is_odd = |fault: &Fault| fault.kind.code() == Code::UnknownTemplateField;
+        let is_in = |fault: &Fault| fault.field.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        self.faults.iter().any(|fault| is_odd(fault) && is_in(fault))
     }
 
     /// True if and only if a misspelt field of the object at `path` probably means `name`.
