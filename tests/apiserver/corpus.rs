@@ -278,14 +278,17 @@ fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String)
     }
 }
 
-/// Whether servers of that version do not know a field of the template, or have no engine that may refuse as the policy wants.
+/// Whether servers of that version do not know a field of the template or refuse a value, or have no engine that may refuse as
+/// the policy wants.
 /// `scpol inject` rejects such a policy, and no engine serves it.
 pub(crate) fn is_beyond(version: Version, policy: &Value) -> bool {
     let template = &policy["spec"]["template"];
     let init = template["initContainers"].as_array().into_iter().flatten();
     let is_unknown = |violation: &Violation| violation.code == Code::UnknownTemplateField;
     let may_refuse = version == Version::V1_13 || version.has(Feature::NamespaceNames);
-    in_template(template, Some(version.minor())).iter().any(is_unknown) && version < Version::V1_36
+    let faults = in_template(template, Some(version.minor()));
+    faults.iter().any(is_unknown) && version < Version::V1_36
+        || faults.iter().any(|violation| !is_unknown(violation))
         || policy["spec"]["failurePolicy"] == "Fail" && !may_refuse
         || !version.has(Feature::NativeSidecars)
             && init.into_iter().any(|container| container["restartPolicy"] == "Always")

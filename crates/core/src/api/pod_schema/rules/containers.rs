@@ -206,6 +206,8 @@ pub(super) fn downward_file(walk: &mut Walk, members: &Members, path: &str) {
 fn handler(walk: &mut Walk, members: &Members, path: &str, kinds: &[&'static str]) {
     match given(members, kinds)[..] {
         [_] => {}
+        // No fault, because the misspelt field is one already.
+        [] if walk.has_odd_field(path) => {}
         [] => walk.wrong(path, format!("must have one of {}", listed(kinds))),
         ref several => walk.wrong(path, format!("must have only one of {}", listed(several))),
     }
