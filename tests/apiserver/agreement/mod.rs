@@ -66,10 +66,10 @@ pub(crate) async fn templates_are_judged_as_the_server_judges(version: Version) 
         }
     }
     let agreed = cases.len().saturating_sub(stricter.len() + faults.len());
-    println!("1.{minor}: {} templates, {agreed} agreed, {} stricter with a reason", cases.len(), stricter.len());
+    eprintln!("1.{minor}: {} templates, {agreed} agreed, {} stricter with a reason", cases.len(), stricter.len());
     for entry in &known {
         let count = stricter.iter().filter(|(reason, _)| **reason == entry.reason).count();
-        println!("1.{minor}: {count} stricter: {}", entry.reason);
+        eprintln!("1.{minor}: {count} stricter: {}", entry.reason);
     }
     let few: Vec<_> = faults.iter().take(SHOWN).map(String::as_str).collect();
     ensure!(faults.is_empty(), "{} new differences on 1.{minor}:\n{}", faults.len(), few.join("\n"));

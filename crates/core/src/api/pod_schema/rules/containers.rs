@@ -264,7 +264,7 @@ pub(super) fn http_get(walk: &mut Walk, members: &Members, path: &str) {
 const NO_SLEEP: u32 = 33;
 
 pub(super) fn sleep(walk: &mut Walk, members: &Members, path: &str) {
-    let least = if walk.minor < NO_SLEEP { 1 } else { 0 };
+    let least = i64::from(walk.minor < NO_SLEEP);
     if number(members, "seconds").unwrap_or_default() < least {
         walk.wrong(format!("{path}.seconds"), format!("must be {least} or more"));
     }

@@ -1,8 +1,8 @@
 //! The rules for one field alone, as tables.
 
 use super::super::Walk;
-use super::super::rules::must_be_one_of;
 use super::forms::{self, Form};
+use super::must_be_one_of;
 use super::read::{Members, items, number, text};
 use crate::api::schema::quoted;
 use serde_json::Value;

@@ -36,10 +36,9 @@ pub(in super::super) fn of(walk: &mut Walk, metadata: Option<&Value>, path: &str
         }
         let is_it = |name: &str| key == name || name.ends_with('/') && key.starts_with(name);
         let form = CHECKED.iter().find(|(name, _)| is_it(name)).map(|(_, form)| form);
-        if let (Some(form), Some(text)) = (form, value.as_str()) {
-            if !(form.holds)(text) {
-                walk.wrong(at, format!("must be {}, not {}", form.words, quoted(text)));
-            }
+        let odd = form.and_then(|form| Some((form, value.as_str().filter(|text| !(form.holds)(text))?)));
+        if let Some((form, text)) = odd {
+            walk.wrong(at, format!("must be {}, not {}", form.words, quoted(text)));
         }
     }
 }
