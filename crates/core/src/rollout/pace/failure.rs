@@ -67,7 +67,9 @@ impl Memory {
             false => ready_since(member, facts.now).or(self.unready.get(object).copied()),
         };
         let since = since.map(|since| {
-            let later = [record.progress.followed.resumed_at, written, Some(begun), seen];
+            // Once a person has done what is asked for, it has as much time again.
+            let asked = self.asked.get(object).copied();
+            let later = [record.progress.followed.resumed_at, written, Some(begun), seen, asked];
             later.into_iter().flatten().fold(since, Timestamp::max)
         });
         let limit = facts.pace.deadline;

@@ -43,6 +43,8 @@ pub struct Memory {
     pub(super) unsettled: BTreeMap<ObjectRef, Timestamp>,
     /// What is not ready, and since when we see that.
     pub(super) unready: BTreeMap<ObjectRef, Timestamp>,
+    /// What is not ready, and when a person was last asked to do something about it.
+    pub(super) asked: BTreeMap<ObjectRef, Timestamp>,
 }
 
 /// The last answer about a workload.
@@ -144,6 +146,10 @@ impl Memory {
         self.tries.retain(|object, _| member(object).is_some());
         self.unsettled.retain(|object, _| member(object).is_some_and(|member| !member.health.is_settled));
         self.unready.retain(|object, _| member(object).is_some_and(|member| !member.health.is_ready));
+        self.asked.retain(|object, _| self.unready.contains_key(object));
+        let is_asked = |object: &ObjectRef| !object.kind.is_pod() && (facts.queries.by_hand)(object).is_some();
+        self.asked
+            .extend(self.unready.keys().filter(|object| is_asked(object)).map(|object| (object.clone(), facts.now)));
         for (object, member) in facts.members {
             // Most are known already: their names are not copied at each look.
             for (is_over, since) in

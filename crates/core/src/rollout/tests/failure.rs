@@ -288,8 +288,13 @@ fn a_stateful_set_that_waits_for_a_pod_of_an_earlier_content_asks_for_its_deleti
             scene.now += 1000;
             scene.new_leader();
         }
-        // Somebody does.
+        // Somebody does, and the new pod has its time.
+        for _ in 0..2 {
+            scene.says(&format!("{expected} delete a pod of db; .. 0 of them are ready"));
+            scene.now += 500;
+        }
         scene.by_hand.clear();
+        scene.says(&format!("{expected} .. 0 of them are ready"));
         scene.member(&db).health.is_ready = true;
         let expected =
             if on_failure == OnFailure::Undo { "Halted .. has the revision before again" } else { "Complete" };
