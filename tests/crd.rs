@@ -167,7 +167,10 @@ fn the_definition_for_old_servers_has_only_what_they_know() {
     let columns: Vec<_> = definition["spec"]["additionalPrinterColumns"].as_array().unwrap().iter().collect();
     assert!(columns.iter().all(|column| column["JSONPath"].is_string() && column["jsonPath"].is_null()));
     let names: Vec<_> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["Ready", "Reason", "Engine", "Matched", "Injected", "Updated", "Age", "Message", "Initializer"]);
+    assert_eq!(
+        names,
+        ["Ready", "Reason", "Engine", "Matched", "Injected", "Edited", "Updated", "Age", "Message", "Initializer"]
+    );
 }
 
 #[test]

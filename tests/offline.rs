@@ -12,6 +12,7 @@ mod console;
 mod convert;
 mod crd;
 mod dashboard;
+mod edited;
 #[path = "hostile/generator.rs"]
 mod generator;
 mod golden;

@@ -16,7 +16,7 @@ use sidecar_policy::workload::{Kind, Workload};
 use std::fmt;
 use std::sync::Arc;
 
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
     // Each takes some ten times as long as one of the other laws.
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases.div_ceil(10) } else { 1_000 };
@@ -24,12 +24,12 @@ fn config() -> ProptestConfig {
 }
 
 /// A stored workload, and two revisions of a policy.
-struct Scene {
-    original: Workload,
-    from: Revision,
-    to: Revision,
+pub(crate) struct Scene {
+    pub(crate) original: Workload,
+    pub(crate) from: Revision,
+    pub(crate) to: Revision,
     base: Policy,
-    site: Site,
+    pub(crate) site: Site,
 }
 
 impl fmt::Debug for Scene {
@@ -45,12 +45,12 @@ impl fmt::Debug for Scene {
 }
 
 impl Scene {
-    fn policy(&self, revision: &Revision) -> Arc<Policy> {
+    pub(crate) fn policy(&self, revision: &Revision) -> Arc<Policy> {
         Arc::new(self.base.with_content(&revision.content))
     }
 
     /// `workload` as it is stored after a create under `policies`. None if one of them is not injected.
-    fn created(&self, workload: &Workload, policies: &[&Arc<Policy>]) -> Option<Workload> {
+    pub(crate) fn created(&self, workload: &Workload, policies: &[&Arc<Policy>]) -> Option<Workload> {
         let policies = Policies::new(policies.iter().map(|policy| Arc::clone(policy)));
         let mut decision = Decision::of(&policies, workload, &self.site);
         let body = workload.patched(&decision.plan(workload));
@@ -69,7 +69,7 @@ impl Scene {
 }
 
 /// A scene with a workload that is a pod, or that is none.
-fn scene(is_pod: bool) -> impl Strategy<Value = Scene> {
+pub(crate) fn scene(is_pod: bool) -> impl Strategy<Value = Scene> {
     (dice(), dice(), dice()).prop_map(move |(mut dice, mut old, mut new)| {
         let pods = Kind::find("", "pods").unwrap();
         let other = Some(dice.kind()).filter(|kind| kind != pods && !kind.is_job());
@@ -96,7 +96,7 @@ fn scene(is_pod: bool) -> impl Strategy<Value = Scene> {
 }
 
 /// `workload` as a server stores it. The same again changes nothing.
-fn as_on_server(workload: &Workload) -> Workload {
+pub(crate) fn as_on_server(workload: &Workload) -> Workload {
     if workload.kind.resource != "pods" {
         return workload.with_body(with_defaults(workload.body.clone(), workload));
     }
@@ -365,7 +365,7 @@ fn merged(pod: &Value, resize: &Value) -> Value {
 }
 
 /// Edits one of `items`, which are pointers.
-fn edit(dice: &mut Dice, body: &mut Value, items: &[String]) {
+pub(crate) fn edit(dice: &mut Dice, body: &mut Value, items: &[String]) {
     let item = dice.pick(items);
     let (parent, last) = item.rsplit_once('/').unwrap();
     if dice.roll(4) == 0 {

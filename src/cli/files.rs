@@ -1,11 +1,14 @@
 //! Shared code of the commands on files: reading of manifests and policies, and names of workloads.
 
 use super::output::remark;
+use crate::api::rules;
+use crate::content::{Content, Revision};
 use crate::decision::Decision;
 use crate::lint;
 use crate::manifest::{self, Fault, File, Kinds, Location, Manifest, Object, Twin};
 use crate::policy::{Policies, Policy, Site};
 use crate::readers::Facts;
+use crate::rollout::StoredRevision;
 use crate::source::{self, Walk};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Result, bail, ensure};
@@ -192,10 +195,19 @@ pub(super) fn subjects<'a>(
     targets: impl Iterator<Item = &'a Arc<Kind>>,
     namespace: &str,
 ) -> Result<(Vec<Subject>, Facts)> {
-    let files = read(paths, reading)?;
-    let subjects = workloads(&files, targets, namespace);
+    subjects_in(&read(paths, reading)?, paths, targets, namespace)
+}
+
+/// The same in `files`, which have been read from `paths`.
+pub(super) fn subjects_in<'a>(
+    files: &[File],
+    paths: &[PathBuf],
+    targets: impl Iterator<Item = &'a Arc<Kind>>,
+    namespace: &str,
+) -> Result<(Vec<Subject>, Facts)> {
+    let subjects = workloads(files, targets, namespace);
     ensure!(!subjects.is_empty(), "{}: no workload there; expected one of {}", names(paths), kinds());
-    Ok((subjects, facts(&files, namespace)))
+    Ok((subjects, facts(files, namespace)))
 }
 
 /// The objects in `files` that other readers of pods look at. What has no namespace is in `namespace`.
@@ -277,6 +289,44 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
         bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names(paths));
     }
     Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
+}
+
+/// Earlier versions of policies.
+#[derive(Args, Debug, Default)]
+pub(super) struct Earlier {
+    /// Earlier versions of the policies: files, folders, or - for standard input. What workloads carry of them is replaced
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(super) earlier: Vec<PathBuf>,
+}
+
+/// `policies`, which recognize the contents of the SidecarPolicies and ControllerRevisions in `files` in workloads.
+pub(super) fn recognizing<'a>(policies: &Policies, files: impl IntoIterator<Item = &'a File>) -> Policies {
+    let mut past: BTreeMap<String, Vec<Arc<Revision>>> = BTreeMap::new();
+    for object in files.into_iter().flat_map(File::manifests).flat_map(Manifest::objects) {
+        if let Some((policy, content)) = content_of(&object) {
+            let known = past.entry(policy.clone()).or_default();
+            let revision = Revision::new(&policy, known.len() as i64 + 1, content);
+            known.insert(0, Arc::new(revision));
+        }
+    }
+    let knowing = |policy: &Arc<Policy>| match past.remove(&policy.name) {
+        Some(past) => Arc::new(Policy::clone(policy).knowing(past.into())),
+        None => policy.clone(),
+    };
+    Policies::new(policies.iter().map(knowing).collect::<Vec<_>>())
+}
+
+/// The policy of which `object` has a content, and that.
+fn content_of(object: &Object<'_>) -> Option<(String, Content)> {
+    if manifest::policy_of(object).is_some() {
+        let spec = rules::decode(&object.body["spec"]).ok()?;
+        return Some((object.name().to_owned(), Content::of(&spec)?));
+    }
+    if object.kind != "ControllerRevision" {
+        return None;
+    }
+    let stored = StoredRevision::parse(object.body)?.ok()?;
+    Some((stored.policy, stored.revision.content.clone()))
 }
 
 fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {

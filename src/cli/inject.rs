@@ -1,12 +1,13 @@
 //! `scpol inject`: injects policies into files as the operator would.
 
 use super::End;
-use super::files::{self, DocumentFormat, Manifests, other_version, placed, plan, title};
+use super::files::{self, DocumentFormat, Earlier, Manifests, other_version, placed, plan, title};
 use super::output::{remark, unified_diff};
 use super::site::SiteOptions;
 use crate::api::code::Code;
 use crate::api::pod_schema::Fault;
 use crate::decision::{Decision, Left, Outcome, rehearsal};
+use crate::inject;
 use crate::lint;
 use crate::manifest::{self, Kinds, Layout, Manifest, Object};
 use crate::policy::checks::odd_values;
@@ -41,14 +42,23 @@ pub(super) struct InjectOptions {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
+    earlier: Earlier,
+    #[command(flatten)]
     site: SiteOptions,
 }
 
 pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> {
-    files::at_most_one_stdin(&[("-f", options.manifests.paths()), ("--policy", &options.policies)])?;
+    let earlier = &options.earlier.earlier;
+    files::at_most_one_stdin(&[
+        ("-f", options.manifests.paths()),
+        ("--policy", &options.policies),
+        ("--earlier", earlier),
+    ])?;
     let site = options.site.site()?.for_files();
     let policies = files::policies(&options.policies, options.manifests.reading(), &site, "--policy")?;
     let files = options.manifests.read()?;
+    let earlier = files::read(earlier, options.manifests.reading())?;
+    let policies = files::recognizing(&policies, earlier.iter().chain(&files));
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);
     let facts = Facts::of(&objects, &options.namespace);
@@ -112,8 +122,10 @@ impl Injection<'_> {
             let Fault { field, message, .. } = fault;
             notes.remarks.push(format!("warning: {}: {}: `{field}` {message}", manifest.place, title(&placed)));
         }
+        decision.admit_unknown(&self.policies, &placed, &self.site);
         readers::leave_out(&mut decision, &placed, &placed, &self.facts, &self.site);
         let patch = plan(&mut decision, &workload, &placed);
+        self.say_replaced(manifest, &placed, &decision, notes);
         for left in &decision.rest {
             self.say(&manifest.place.to_string(), &title(&placed), &placed, left, notes);
         }
@@ -131,6 +143,16 @@ impl Injection<'_> {
             return None;
         }
         Some(workload.patched(&patch))
+    }
+
+    /// Adds remarks on the policies whose earlier content in `workload` is replaced.
+    fn say_replaced(&self, manifest: &Manifest, workload: &Workload, decision: &Decision, notes: &mut Notes) {
+        for policy in decision.replaced().filter(|_| self.options.verbose) {
+            let hash = other_version(policy, workload).unwrap_or_default();
+            let (place, title, name) = (&manifest.place, title(workload), &policy.name);
+            let message = "content of another version is replaced";
+            notes.remarks.push(format!("{place}: {title}: policy `{name}`: the {message}: it had the template {hash}"));
+        }
     }
 
     /// Adds remarks on the pods that `workload` makes, because its manifest does not show them.
@@ -178,18 +200,38 @@ impl Injection<'_> {
     fn say(&self, place: &str, title: &str, workload: &Workload, left: &Left, notes: &mut Notes) {
         // A selected workload without injection is always reported, as the operator does with an event.
         let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, workload, &self.site)).flatten();
-        let is_told = self.options.verbose || is_left_out(left) || would.is_some();
+        let edits = left.policy.edits(workload);
+        let is_outdated = left.reason.code == Code::Outdated;
+        let is_told = self.options.verbose || is_left_out(left) || would.is_some() || is_outdated || !edits.is_empty();
         let what = match left.outcome {
             Outcome::Injected => return,
             Outcome::Skipped if !is_told => return,
+            Outcome::Skipped if is_outdated => "left as it is",
+            Outcome::Skipped if !edits.is_empty() => "is in it, edited",
             Outcome::Skipped => "skipped",
+            Outcome::Failed if !edits.is_empty() => "is in it, edited, and not injected",
             Outcome::Failed => "not injected",
             Outcome::Rejected => "not injected, and its create would be refused",
         };
         let is_served = left.reason.code != Code::NativeSidecarsUnavailable;
         notes.has_failed |= left.outcome != Outcome::Skipped || !is_served;
         let (reason, policy) = (&left.reason, &left.policy.name);
+        if !edits.is_empty() {
+            let (code, told) = (Code::Edited, inject::all_told(&edits));
+            let because = if left.outcome == Outcome::Skipped { String::new() } else { format!(" ({})", reason.code) };
+            notes.remarks.push(format!(
+                "{place}: {title}: policy `{policy}`: {what}{because}: {code} {} (row {}): {told}; undo that, or take it out \
+                 first, with `scpol uninject -p {policy}`",
+                code.name(),
+                reason.row
+            ));
+            return;
+        }
         let hint = match reason.code {
+            Code::Outdated => {
+                "; an operator that knows it brings it to the present one, and so does `--earlier` with the earlier policy"
+                    .to_owned()
+            }
             Code::NamespaceUnreadable => ": give its manifest with -f, too".to_owned(),
             Code::NameConflict if other_version(&left.policy, workload).is_some() => {
                 format!(": another version is in it; take it out first, with `scpol uninject -p {policy}`")

@@ -11,8 +11,11 @@ use crate::cluster::answer::Meaning;
 use crate::cluster::api::Api;
 use crate::cluster::client::{call, why};
 use crate::cluster::object::Object;
+use crate::cluster::revisions::{self, Knowledge, Revisions};
 use crate::cluster::{policies, watch};
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::{Policies, Policy, PolicyRef, Site};
+use crate::rollout::StoredRevision;
+use crate::rollout::stored::Recognition;
 use crate::timing::Timing;
 use anyhow::{Context, Result};
 use futures::{Stream, StreamExt};
@@ -47,7 +50,22 @@ pub(super) async fn in_cluster(cluster: &Cluster, site: &Site) -> Result<KnownPo
     let stored = stored_if_defined(&client).await?;
     let stored =
         stored.context("the server has no SidecarPolicies: install the operator, or give policies with --policy")?;
-    Ok(known(&stored, site))
+    Ok(recognizing(&client, known(&stored, site), site).await)
+}
+
+/// The same policies, which recognize the contents of their stored revisions in workloads, as far as these may be read.
+pub(super) async fn recognizing(client: &Client, known: KnownPolicies, site: &Site) -> KnownPolicies {
+    let api = live::api(client, &revisions::resource(), Some(&site.operator_namespace));
+    let listed = live::list(&api, ListParams::default().labels(&revisions::selector())).await;
+    let parsed = listed.iter().flatten().filter_map(|object| StoredRevision::parse(&object.value()));
+    let uid =
+        |of: &StoredRevision| known.policies.get(&PolicyRef::of_cluster(&of.policy)).map(|policy| &policy.meta.uid);
+    let is_owned = |of: &StoredRevision| uid(of).is_some_and(|uid| of.is_of(uid));
+    let stored = Revisions::of(Knowledge::Read, parsed, is_owned);
+    let mut recognition = Recognition::default();
+    let policies = known.policies.iter().map(|policy| recognition.of(policy, stored.of_policy(&policy.reference())));
+    let policies = Policies::new(policies.collect::<Vec<_>>());
+    KnownPolicies { policies, ..known }
 }
 
 /// The stored policies as objects.

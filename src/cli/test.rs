@@ -129,6 +129,8 @@ fn tell(printing: &Printing<JUNIT>, results: &[CaseResult], out: &mut impl Write
 
 const POLICY: &str = "policy.yaml";
 const WORKLOAD: &str = "workload.yaml";
+/// Earlier versions of the policies, which the operator has stored.
+const EARLIER: &str = "earlier.yaml";
 const EXPECTED: &str = "expected.yaml";
 const REASONS: &str = "expected.txt";
 const SETTINGS: &str = "case.yaml";
@@ -199,6 +201,9 @@ impl Case {
         let site = site(&settings)?;
         let files = files::read(&[folder.join(WORKLOAD), folder.join(POLICY)], Reading::PLAIN)?;
         let policies = files::policies(&[folder.join(POLICY)], Reading::PLAIN, &site, "--policy")?;
+        let earlier = Some(folder.join(EARLIER)).filter(|path| path.exists());
+        let earlier = files::read(&earlier.into_iter().collect::<Vec<_>>(), Reading::PLAIN)?;
+        let policies = files::recognizing(&policies, &earlier);
         let namespace = settings.namespace.as_deref().unwrap_or("default");
         let mut found = files::workloads(&files, policies.kinds(), namespace);
         ensure!(found.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", found.len());
@@ -237,7 +242,7 @@ impl Case {
         if !decision.plan(&injected).is_empty() {
             faults.push("injecting again changes something".to_owned());
         }
-        let (mut back, mut original) = (body.clone(), self.workload.body.clone());
+        let (mut back, mut original) = (body.clone(), decision.base(&self.workload).body.clone());
         // A mounted volume that the workload does not define stays.
         let mut is_exact = true;
         for policy in &decision.inject {

@@ -87,8 +87,8 @@ impl Writes {
 }
 
 /// The fields of a status that may be late: counts, and what has failed.
-const LATE: [&str; 9] =
-    ["matched", "injected", "outdated", "missed", "updated", "ready", "failed", "pending", "failures"];
+const LATE: [&str; 10] =
+    ["matched", "injected", "edited", "outdated", "missed", "updated", "ready", "failed", "pending", "failures"];
 
 /// What is written at once: `status` without the fields that may be late, and without the messages of conditions.
 fn essence(status: &Value) -> Value {
@@ -135,7 +135,7 @@ mod tests {
         json!({
             "conditions": [ready], "observedGeneration": 1, "observedSpecHash": "a", "engine": "Webhook",
             "initializerName": "i", "templateHash": "t", "currentRevision": "r", "updateRevision": "r",
-            "halted": false, "restartedAt": null, "matched": 1, "injected": 1, "outdated": 1, "missed": 1,
+            "halted": false, "restartedAt": null, "matched": 1, "injected": 1, "edited": 1, "outdated": 1, "missed": 1,
             "updated": 1, "ready": 1, "failed": 1, "pending": 1, "failures": [],
         })
     }
@@ -164,6 +164,7 @@ mod tests {
             ("/restartedAt", true),
             ("/matched", false),
             ("/injected", false),
+            ("/edited", false),
             ("/outdated", false),
             ("/missed", false),
             ("/updated", false),

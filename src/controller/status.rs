@@ -342,6 +342,7 @@ impl Controller {
             template_hash: policy.map(|policy| policy.template_hash().to_owned()),
             matched: counts.matched,
             injected: counts.injected,
+            edited: counts.edited,
             outdated: counts.outdated,
             missed: counts.missed,
             current_revision: rollout.current,
@@ -433,8 +434,10 @@ impl Controller {
     /// Sets the gauges of stored workloads. A policy without a match has zeros, so that its series do not begin with the first.
     fn gauge_workloads(&self, pending: &Pending) {
         let metrics = &self.operator.metrics;
-        let states =
-            |counts: Counts| [("injected", counts.injected), ("outdated", counts.outdated), ("missed", counts.missed)];
+        let states = |counts: Counts| {
+            let Counts { injected, edited, outdated, missed, .. } = counts;
+            [("injected", injected), ("edited", edited), ("outdated", outdated), ("missed", missed)]
+        };
         let policies = self.statuses.policies.keys().flat_map(|policy| {
             let counts = self.counts(policy);
             // Each workload has one state, so that they can be added up.

@@ -27,8 +27,7 @@ use crate::api::condition::Progress;
 use crate::board::{Board, InForce, RolloutState};
 use crate::cluster::events::{EventReason, EventSubject};
 use crate::cluster::policies::Snapshot;
-use crate::cluster::revisions::Knowledge;
-use crate::cluster::rights::{Right, may};
+use crate::cluster::revisions::{self, Knowledge};
 use crate::policy::{Policy, PolicyRef, Site, checks};
 use crate::rollout::limit::Evictions;
 use crate::rollout::record::MINUTE;
@@ -302,14 +301,7 @@ impl Roller<'_> {
         self.asked = Some(now);
         let operator = operator.clone();
         self.running.spawn(async move {
-            let namespace = &operator.site().operator_namespace;
-            let mut may_keep = true;
-            for verb in ["list", "watch"] {
-                let right = Right::everywhere(verb, "apps", "controllerrevisions").within(namespace);
-                let answer = may(&operator.client, &right).await;
-                // Without an answer, the attempt will tell.
-                may_keep &= answer.unwrap_or(true);
-            }
+            let may_keep = revisions::may_be_read(&operator.client, &operator.site().operator_namespace).await;
             (String::new(), vec![Happened::MayKeep(may_keep)])
         });
     }

@@ -273,7 +273,7 @@ fn owner(
     let fate = census::fate(&pod, policies, site, |_, _| false);
     let matched = fate.iter().filter(|(_, tally)| *tally != Tally::Unknown).map(|(policy, _)| policy.name.clone());
     let matched: BTreeSet<Arc<str>> = matched.collect();
-    let carried = fate.iter().filter(|(_, tally)| matches!(tally, Tally::Injected | Tally::Outdated));
+    let carried = fate.iter().filter(|(_, tally)| tally.is_carried());
     let is_covered = policies.iter().any(|policy| policy.covers_namespace(object.namespace()));
     is_covered.then(|| Owner {
         kind,

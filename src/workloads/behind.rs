@@ -17,6 +17,8 @@ pub enum Lag {
     Failed,
     /// No template.
     Missed,
+    /// A template whose content was changed since.
+    Edited,
     /// An earlier template.
     Outdated,
 }
@@ -27,6 +29,7 @@ impl Lag {
         match self {
             Lag::Failed => "failed",
             Lag::Missed => "missed",
+            Lag::Edited => "edited",
             Lag::Outdated => "outdated",
         }
     }
@@ -38,7 +41,7 @@ pub struct Behind {
     pub lag: Lag,
     /// None for an earlier template that can be replaced.
     pub code: Option<Code>,
-    /// What stands in the way of an injection; empty if nothing does.
+    /// What was changed, or what stands in the way of an injection; empty if nothing does.
     pub detail: String,
     /// The suggested fix.
     pub fix: String,
@@ -72,6 +75,7 @@ impl Around<'_> {
         let failure = failure(policy, self.policies, &taken_out, workload, self.site);
         let why = failure.as_ref().map(|reason| reason.code);
         let (lag, code) = match (tally, why) {
+            (Tally::Edited, _) => (Lag::Edited, Some(Code::Edited)),
             (Tally::Outdated, code) => (Lag::Outdated, code),
             (_, Some(code)) => (Lag::Failed, Some(code)),
             (_, None) => (Lag::Missed, Some(Code::Missed)),
@@ -81,7 +85,10 @@ impl Around<'_> {
             None if !is_in_force => "put the policy in force first: what is created now comes without it".to_owned(),
             None => remedy(&taken_out, workload, self.resource),
         };
-        let detail = failure.map(|reason| reason.detail).unwrap_or_default();
+        let detail = match lag {
+            Lag::Edited => inject::all_told(&policy.edits(workload)),
+            _ => failure.map(|reason| reason.detail).unwrap_or_default(),
+        };
         Some(Behind { lag, code, detail, fix })
     }
 }
@@ -91,11 +98,10 @@ impl Around<'_> {
 /// may share content. The operator injects them again.
 fn taken_out(policies: &Policies, fate: &census::Fate) -> Vec<String> {
     let comes_back = |of: &PolicyRef| policies.get(of).is_some_and(|policy| policy.is_enforced());
-    let carried =
-        fate.iter().filter(|(of, tally)| matches!(tally, Tally::Injected | Tally::Outdated) && comes_back(of));
+    let carried = fate.iter().filter(|(of, tally)| tally.is_carried() && comes_back(of));
     let carried: Vec<_> = carried.collect();
-    let is_any_outdated = carried.iter().any(|(_, tally)| *tally == Tally::Outdated);
-    carried.into_iter().filter(|_| is_any_outdated).map(|(of, _)| of.name.to_string()).collect()
+    let is_any_other = carried.iter().any(|(_, tally)| *tally != Tally::Injected);
+    carried.into_iter().filter(|_| is_any_other).map(|(of, _)| of.name.to_string()).collect()
 }
 
 /// The reason of the failure if `workload` were recreated without the content of the policies `taken_out`, by `policy` or

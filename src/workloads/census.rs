@@ -16,9 +16,12 @@ use std::sync::Arc;
 /// The state of a stored workload for a policy that matches it, or may match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tally {
-    /// The marker has the current hash, and all content is there.
+    /// The marker has the current hash, and all content is there as the policy added it.
     Injected,
-    /// The marker has another hash, or other content is in the place of the current one.
+    /// The marker has the current hash, or that of a known earlier content, and something of that content was changed since.
+    Edited,
+    /// The marker has another hash, or other content is in the place of the current one; and what is known to have been added
+    /// was not changed.
     Outdated,
     /// The workload has no marker, or a marker with the current hash that lacks content.
     Missed,
@@ -27,6 +30,13 @@ pub enum Tally {
     Collided,
     /// Whether the policy matches is unknown: an expression fails, or the Namespace has not been read.
     Unknown,
+}
+
+impl Tally {
+    /// Whether the workload has content of the policy under its marker.
+    pub fn is_carried(self) -> bool {
+        matches!(self, Self::Injected | Self::Edited | Self::Outdated)
+    }
 }
 
 /// The fate of a workload: its tally for each policy that matches it, in order.
@@ -38,6 +48,8 @@ pub struct Counts {
     pub matched: i64,
     /// See [`Tally::Injected`].
     pub injected: i64,
+    /// See [`Tally::Edited`].
+    pub edited: i64,
     /// See [`Tally::Outdated`].
     pub outdated: i64,
     /// See [`Tally::Missed`].
@@ -51,6 +63,7 @@ impl Counts {
         let sum = match tally {
             Tally::Unknown => return,
             Tally::Injected => &mut self.injected,
+            Tally::Edited => &mut self.edited,
             Tally::Outdated => &mut self.outdated,
             Tally::Missed => &mut self.missed,
             Tally::Collided => {
@@ -443,18 +456,20 @@ fn tally(
     workload: &Workload,
     site: &Site,
 ) -> Option<Tally> {
+    let or_edited = |tally| Some(if policy.edits(workload).is_empty() { tally } else { Tally::Edited });
     match verdict {
-        Verdict::Inject if policy.is_injected_beside(workload, beside.iter().copied()) => Some(Tally::Injected),
         Verdict::Inject if policy.is_claimed(workload) => {
             match policy.presence_beside(workload, beside.iter().copied()) {
-                Presence::Different(_) => Some(Tally::Outdated),
-                Presence::Whole | Presence::Lacking(_) => Some(Tally::Missed),
+                Presence::Whole => or_edited(Tally::Injected),
+                // What is not listed, or is there in another form, was not edited.
+                Presence::Different(_) => or_edited(Tally::Outdated),
+                Presence::Lacking(_) => Some(Tally::Missed),
             }
         }
-        Verdict::Inject if policy.marker(workload).is_some() => Some(Tally::Outdated),
+        Verdict::Inject if policy.marker(workload).is_some() => or_edited(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
         Verdict::Skip(reason) if reason.row == INJECTED && checks::selects(policy, workload, site) => {
-            Some(Tally::Injected)
+            or_edited(Tally::Injected)
         }
         Verdict::Skip(_) => None,
         Verdict::Error(_) => Some(Tally::Unknown),
@@ -483,7 +498,7 @@ mod tests {
     }
 
     /// The only container lacks the variable that the marker lists. A policy that is in force names that container: only
-    /// where it matches, the container is not the user's own.
+    /// where it matches, the container is not the user's own, so that nothing is added there.
     #[test]
     fn a_workload_is_counted_as_a_decision_by_all_policies_would_find_it() {
         let site = Site::new("scpol-system", [], []);
@@ -505,7 +520,7 @@ mod tests {
                 } },
             }),
         );
-        for (namespace, expected) in [("other", Tally::Missed), ("shop", Tally::Injected)] {
+        for (namespace, expected) in [("other", Tally::Missed), ("shop", Tally::Edited)] {
             let logs = serde_json::json!({
                 "namespaces": [namespace], "template": { "containers": [{ "name": "log", "image": "log:1" }] },
             });

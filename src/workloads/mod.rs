@@ -64,7 +64,7 @@ pub type DeliveredPolicies = (Deliverer, Arc<Policies>);
 /// sidecar back in the same request shows nothing.
 fn has_lost(policy: &Policy, before: &census::Fate, workload: &Workload) -> bool {
     let own = policy.reference();
-    let had = |(of, tally): &(PolicyRef, Tally)| *of == own && matches!(tally, Tally::Injected | Tally::Outdated);
+    let had = |(of, tally): &(PolicyRef, Tally)| *of == own && tally.is_carried();
     policy.acts_on_update(&workload.kind) && before.iter().any(had) && policy.marker(workload).is_none()
 }
 
@@ -310,7 +310,7 @@ impl Workloads {
         policies: &Policies,
         object: impl FnOnce() -> ObjectRef,
     ) {
-        let is_injected = fate.iter().any(|(_, tally)| matches!(tally, Tally::Injected | Tally::Outdated));
+        let is_injected = fate.iter().any(|(_, tally)| tally.is_carried());
         if is_injected && workload.kind.is_pod() {
             let stuck = starts::stuck(policies, workload);
             return self.starts(|starts| starts.seen_pod(&object(), stuck));

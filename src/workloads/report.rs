@@ -9,6 +9,7 @@ use crate::decision::{Decision, Left, Outcome};
 use crate::policy::{Policies, Policy, Reason, checks};
 use crate::telemetry;
 use crate::workload::Workload;
+use std::sync::Arc;
 
 /// An engine in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,14 @@ pub fn stored(
 ) {
     let mut decision = Decision::of(policies, workload, &workloads.operator.site());
     decision.retain(concerns);
+    // The engine lets an earlier content through, and does not bring it to the present one.
+    let outdated: Vec<Arc<Policy>> = decision.replaced().cloned().collect();
+    decision.inject.retain(|policy| outdated.iter().all(|outdated| outdated.name != policy.name));
+    decision.rest.extend(outdated.into_iter().map(|policy| {
+        let hash = policy.marker(workload).map(|marker| marker.hash).unwrap_or_default();
+        let detail = format!("has the template {hash} of an earlier revision (now {})", policy.template_hash());
+        Left { policy, outcome: Outcome::Skipped, reason: Reason { row: CONFLICTS, code: Code::Outdated, detail } }
+    }));
     for policy in decision.inject.clone() {
         let detail = format!("it matches, and {} has added nothing: see `scpol explain`", deliverer.engine);
         decision.fail(policy, Reason { row: CONFLICTS, code: Code::Missed, detail });

@@ -79,8 +79,15 @@ pub(crate) type Targeted = (Arc<Kind>, Vec<Arc<Policy>>);
 
 /// The set of policies of each resource, as the operator would register it.
 pub(crate) fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
-    let parse =
-        |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
+    by_kind_knowing(policies, &[])
+}
+
+/// The same for policies with these `earlier` versions.
+fn by_kind_knowing(policies: &[Value], earlier: &[Value]) -> Result<Vec<Targeted>> {
+    let parse = |policy: &Value| {
+        let policy = Policy::parse(policy, &site()).map_err(|faults| anyhow::anyhow!("{faults:?}"))?;
+        corpus::knowing(policy, earlier).map(Arc::new)
+    };
     let policies = Policies::new(policies.iter().map(parse).collect::<Result<Vec<_>>>()?);
     let kinds: BTreeSet<Arc<Kind>> = policies.kinds().cloned().collect();
     let targeting = |kind: &Arc<Kind>| {
@@ -103,8 +110,17 @@ pub(crate) fn registrations(
     policies: &[Value],
     cluster: &Capabilities,
 ) -> Result<Result<Vec<Value>, Unavailable>> {
+    registrations_knowing(id, (policies, &[]), cluster)
+}
+
+/// The same for policies with earlier versions.
+pub(crate) fn registrations_knowing(
+    id: &str,
+    (policies, earlier): (&[Value], &[Value]),
+    cluster: &Capabilities,
+) -> Result<Result<Vec<Value>, Unavailable>> {
     let mut objects = Vec::new();
-    for (kind, policies) in by_kind(policies)? {
+    for (kind, policies) in by_kind_knowing(policies, earlier)? {
         match render(&kind, &policies, cluster, &site()) {
             Ok(rendered) => objects.extend(rendered),
             Err(unavailable) => return Ok(Err(unavailable)),

@@ -297,7 +297,7 @@ async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> 
         let registered = resources.iter().map(|resource| json!({ "resource": resource, "name": name, "found": true }));
         let registered: Vec<_> = registered.collect();
         assert_eq!((code, &told["engine"], &told["registrations"]), (1, &json!(engine), &json!(registered)));
-        let sums = json!({ "resource": "deployments.apps", "matched": 2, "injected": 1, "outdated": 0, "missed": 1, "failed": 0, "pending": 0, "unknown": 0 });
+        let sums = json!({ "resource": "deployments.apps", "matched": 2, "injected": 1, "edited": 0, "outdated": 0, "missed": 1, "failed": 0, "pending": 0, "unknown": 0 });
         assert_eq!(told["targets"], json!([sums]), "{engine}");
         assert_eq!(told["workloads"][0]["name"], "before", "{engine}");
     }

@@ -8,9 +8,12 @@ use kube::core::Status;
 use serde_json::Map;
 use sidecar_policy::api::code::Code;
 use sidecar_policy::api::pod_schema::in_template;
-use sidecar_policy::api::rules::Violation;
+use sidecar_policy::api::rules::{self, Violation};
+use sidecar_policy::content::{Content, Revision};
+use sidecar_policy::policy::Policy;
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::Arc;
 
 /// The folder of the cases.
 const FOLDER: &str = "tests/golden";
@@ -35,6 +38,8 @@ pub struct Case {
     pub id: String,
     /// The policies as custom resources.
     pub policies: Vec<Value>,
+    /// Earlier versions of them, which the operator has stored.
+    pub earlier: Vec<Value>,
     /// The workload as a user posts it.
     pub workload: Value,
     /// The Pod Security labels of its Namespace. Other labels are the same for all cases.
@@ -224,6 +229,10 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
         let ours = json!({ "key": "case", "operator": "In", "values": [id] });
         requirements.as_array_mut().context("a list")?.push(ours);
     }
+    let mut earlier = if folder.join("earlier.yaml").exists() { read("earlier.yaml")? } else { Vec::new() };
+    for policy in &mut earlier {
+        policy["metadata"]["name"] = json!(renamed(policy["metadata"]["name"].as_str().context("a name")?));
+    }
     rename(&mut workload, &names, &renamed);
     let metadata = workload.as_object_mut().context("an object")?.entry("metadata").or_insert(json!({}));
     let metadata = metadata.as_object_mut().context("metadata")?;
@@ -239,7 +248,19 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
     if workload["kind"] == "CronJob" {
         workload["apiVersion"] = json!(if version.has(Feature::CronJobV1) { "batch/v1" } else { "batch/v1beta1" });
     }
-    Ok(Case { name: name.to_owned(), id, policies, workload, enforces, injected: None })
+    Ok(Case { name: name.to_owned(), id, policies, earlier, workload, enforces, injected: None })
+}
+
+/// `policy`, which recognizes the contents of its `earlier` versions.
+pub fn knowing(policy: Policy, earlier: &[Value]) -> Result<Policy> {
+    let own = earlier.iter().filter(|other| other["metadata"]["name"] == policy.name.as_str());
+    let past = own.enumerate().map(|(index, other)| {
+        let spec = rules::decode(&other["spec"]).map_err(|faults| anyhow::anyhow!("{faults:?}"))?;
+        let content = Content::of(&spec).context("a template")?;
+        Ok(Arc::new(Revision::new(&policy.name, index as i64 + 1, content)))
+    });
+    let past = past.collect::<Result<Vec<_>>>()?;
+    Ok(policy.knowing(past.into()))
 }
 
 /// Renames the policies `names` wherever a workload may name them: in markers, `scpol.dev/inject`, and initializers.
@@ -310,6 +331,7 @@ fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
     let manifests = write("manifests.yaml", &mut manifests.map(Value::to_string))?;
     let policies = cases.iter().flat_map(|case| &case.policies).filter(|policy| !is_beyond(version, policy));
     let policies = write("policies.yaml", &mut policies.map(Value::to_string))?;
+    let earlier = write("earlier.yaml", &mut cases.iter().flat_map(|case| &case.earlier).map(Value::to_string))?;
     let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
         .args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", &version.short()])
         .args(TRUSTING)
@@ -317,6 +339,8 @@ fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
         .arg(manifests)
         .arg("-p")
         .arg(policies)
+        .arg("--earlier")
+        .arg(earlier)
         .output()?;
     let told = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code().is_some_and(|code| code < 2), "{told}");

@@ -35,6 +35,7 @@ mod corpus;
 mod crd;
 mod custom;
 mod demos;
+mod edited;
 mod engine;
 mod engines;
 mod engines_bad_input;
@@ -97,6 +98,7 @@ const TESTS: &[&[runner::Test]] = &[
     engines::TESTS,
     engines_bad_input::TESTS,
     engines_break_glass::TESTS,
+    edited::TESTS,
     exceptions::TESTS,
     initializer::TESTS,
     install::TESTS,

@@ -1,7 +1,7 @@
 //! Files and engines agree: for each case of `tests/golden`, a server with an engine stores the same bytes of the original
 //! workload as a server without one stores of the output of `scpol inject`. `exceptions.yaml` names the other cases.
 
-use crate::admission_policy::{registrations, settle};
+use crate::admission_policy::{registrations_knowing, settle};
 use crate::corpus::{self, Case, PARALLEL, Stored, collection, dry_run};
 use crate::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 use crate::exceptions::{Exceptions, Setup, Verdict};
@@ -231,8 +231,12 @@ async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
     let native = scene.webhook.operator.site().native_sidecars;
     let (mut served, mut unserved) = (Vec::new(), BTreeMap::new());
     for case in cases {
-        let policies =
-            case.policies.iter().map(policy).collect::<Result<Vec<_>>>().with_context(|| case.name.clone())?;
+        let policies = case
+            .policies
+            .iter()
+            .map(|object| corpus::knowing(policy(object)?, &case.earlier))
+            .collect::<Result<Vec<_>>>();
+        let policies = policies.with_context(|| case.name.clone())?;
         let code = policies.iter().find_map(|policy| match webhook::check(policy, &scene.capabilities) {
             Err(unavailable) => Some(unavailable.code),
             Ok(()) => (!native && policy.needs_native_sidecars()).then_some(Code::NativeSidecarsUnavailable),
@@ -254,7 +258,9 @@ async fn admission_policies(world: World, cases: &[Case]) -> Result<Engine> {
     sidecar_policy::compile::admission_policy::check(&capabilities)?;
     let (mut objects, mut unserved) = (Vec::new(), BTreeMap::new());
     for case in cases {
-        match registrations(&case.id, &case.policies, &capabilities).with_context(|| case.name.clone())? {
+        match registrations_knowing(&case.id, (&case.policies, &case.earlier), &capabilities)
+            .with_context(|| case.name.clone())?
+        {
             Ok(rendered) => objects.extend(rendered),
             Err(unavailable) => drop(unserved.insert(case.name.clone(), unavailable.code)),
         }

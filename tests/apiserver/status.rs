@@ -103,7 +103,7 @@ async fn what_is_stored_is_counted_without_an_operator(world: &World) -> Result<
         one["registrations"],
         json!([{ "resource": "initializerconfigurations", "name": "scpol-envoy", "found": true }])
     );
-    let sums = json!({ "resource": "deployments.apps", "matched": 4, "injected": 1, "outdated": 1, "missed": 2, "failed": 1, "pending": 1, "unknown": 0 });
+    let sums = json!({ "resource": "deployments.apps", "matched": 4, "injected": 1, "edited": 0, "outdated": 1, "missed": 2, "failed": 1, "pending": 1, "unknown": 0 });
     assert_eq!(one["targets"], json!([sums]));
     let rows: Vec<_> = one["workloads"]
         .as_array()

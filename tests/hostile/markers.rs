@@ -95,7 +95,7 @@ async fn forged_metadata_gets_nothing_past(version: Version, engine: &str) -> Re
     for (name, _) in &policies {
         in_force(&world.cluster, name).await?;
     }
-    for (field, count) in [("missed", 1), ("outdated", 1), ("injected", 1)] {
+    for (field, count) in [("missed", 1), ("edited", 1), ("injected", 1)] {
         world.status("audit", field, count).await?;
     }
 

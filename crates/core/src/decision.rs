@@ -8,7 +8,8 @@
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::Mode;
-use crate::inject::{self, Conflict, Loss, Markers, Presence, Template, plan_with};
+use crate::inject::tables::has_volume;
+use crate::inject::{self, Conflict, Leftover, LeftoverCause, Loss, Markers, Presence, Template, plan_with};
 use crate::policy::checks::{self, Common};
 use crate::policy::{
     CompiledValidation, Policies, Policy, Reason, Site, Verdict, decide_with, deliver, dialect, scope,
@@ -76,6 +77,8 @@ pub struct Decision {
     minor: Option<u32>,
     /// The patch of [`Self::inject`]; none after a policy was removed from it.
     planned: Option<Patch>,
+    /// The policies of which the workload carries an earlier content, exactly. It goes where the present one is injected.
+    renewed: BTreeSet<String>,
 }
 
 /// A policy whose validations the workload must satisfy.
@@ -181,9 +184,73 @@ impl Decision {
 
     /// The decision of every policy in `policies` about `workload`.
     ///
+    /// A workload may come with an earlier content of a policy, as from a backup or a clone of a namespace. If that is exactly
+    /// what the policy added once, it is decided without it, and gets the present content in its place. If the policy is not
+    /// injected then, the workload keeps what it has.
+    ///
     /// # Guarantees
     /// Pure. Policies that are suspended or in Audit mode add nothing, and conflict with none.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
+        let mut renewed = carrying_past(policies, workload);
+        let mut kept: Vec<Left> = Vec::new();
+        while !renewed.is_empty() {
+            let bare = without(workload, &renewed, policies);
+            let mut decision = Self::of_bare(policies, &bare, site);
+            let before = renewed.clone();
+            renewed.retain(|name| decision.inject.iter().any(|policy| policy.name == *name));
+            if renewed == before {
+                decision.renewed = renewed;
+                decision.leave(kept);
+                return decision;
+            }
+            let is_kept = |left: &Left| before.contains(&left.policy.name) && !renewed.contains(&left.policy.name);
+            kept.extend(decision.rest.into_iter().filter(is_kept));
+        }
+        let mut decision = Self::of_bare(policies, workload, site);
+        decision.leave(kept);
+        decision
+    }
+
+    /// Leaves the policies of `kept` as they were decided without their earlier contents, which stay where they are. With them, a
+    /// decision could take them for the user's own, and add to them.
+    fn leave(&mut self, kept: Vec<Left>) {
+        let is_kept = |name: &str| kept.iter().any(|left| left.policy.name == name);
+        if self.inject.iter().any(|policy| is_kept(&policy.name)) {
+            self.inject.retain(|policy| !is_kept(&policy.name));
+            self.planned = None;
+        }
+        self.rest.retain(|left| left.reason.row == JUDGED || !is_kept(&left.policy.name));
+        self.rest.extend(kept);
+    }
+
+    /// The policies whose earlier content in the workload is replaced.
+    fn renewing(&self) -> BTreeSet<String> {
+        let injected = self.inject.iter().map(|policy| &policy.name);
+        injected.filter(|name| self.renewed.contains(*name)).cloned().collect()
+    }
+
+    /// The injected policies whose earlier content in the workload is replaced.
+    pub fn replaced(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.inject.iter().filter(|policy| self.renewed.contains(&policy.name))
+    }
+
+    /// `workload` without the earlier contents that this decision replaces.
+    pub fn base<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        let renewed = self.renewing();
+        // A form of the workload that has the present content already stays as it is.
+        let is_past = |policy: &&Arc<Policy>| renewed.contains(&policy.name) && !policy.is_claimed(workload);
+        let renewed: BTreeSet<String> = self.inject.iter().filter(is_past).map(|policy| policy.name.clone()).collect();
+        if renewed.is_empty() {
+            return Cow::Borrowed(workload);
+        }
+        let returns = |name: &str| self.inject.iter().any(|policy| has_volume(&policy.as_written().spec, name));
+        let workload = self.view(workload);
+        let undone = inject::undo_those(&workload, |name| renewed.contains(name), returns);
+        Cow::Owned(undone.map_or_else(|| workload.clone().into_owned(), |undone| workload.with_body(undone.body)))
+    }
+
+    /// The same for a workload without earlier contents.
+    fn of_bare(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
         let common = Common::of(workload, site);
         for policy in policies.at(workload) {
@@ -347,6 +414,32 @@ impl Decision {
         Self { inject: vec![policy.clone()], rest: Vec::new(), judges: Vec::new(), planned: None, ..self.clone() }
     }
 
+    /// Lets the workload through where it carries a version of a policy that is unknown here. `policies`, `workload` and `site`
+    /// are those of the decision. An operator knows the stored revisions; commands on files know what they are given.
+    pub fn admit_unknown(&mut self, policies: &Policies, workload: &Workload, site: &Site) {
+        let unknown = |policy: &Policy| {
+            let marker = policy.marker(workload)?;
+            let is_known = |hash: &str| policy.past().any(|past| past.template.hash == hash);
+            (marker.hash != policy.template_hash() && !is_known(&marker.hash)).then_some(marker.hash)
+        };
+        let mut admitted: BTreeMap<String, Reason> = BTreeMap::new();
+        for left in self.rest.iter().filter(|left| left.outcome != Outcome::Skipped && left.reason.row != JUDGED) {
+            let Some(hash) = unknown(&left.policy) else { continue };
+            let names = BTreeSet::from([left.policy.name.clone()]);
+            let bare = Self::of_bare(policies, &without(workload, &names, policies), site);
+            if bare.injects(&left.policy) {
+                let detail =
+                    format!("has the template {hash} of another version (now {})", left.policy.template_hash());
+                admitted.insert(left.policy.name.clone(), Reason { row: 8, code: Code::Outdated, detail });
+            }
+        }
+        for left in self.rest.iter_mut().filter(|left| left.outcome != Outcome::Skipped) {
+            if let Some(reason) = admitted.remove(&left.policy.name) {
+                (left.outcome, left.reason) = (Outcome::Skipped, reason);
+            }
+        }
+    }
+
     /// Removes `policy` from the injected ones: it failed for `reason`.
     pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
         self.inject.retain(|other| other.name != policy.name);
@@ -394,9 +487,21 @@ impl Decision {
     /// the decision; later calls may pass another form of it.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
         let workload = &*self.view(workload);
-        let patch = self.planned.take().unwrap_or_else(|| self.plan_anew(workload));
-        self.judge(workload, &patch);
-        patch
+        let mut planned = self.planned.take();
+        loop {
+            let (renewing, base) = (self.renewing(), self.base(workload));
+            let patch = planned.take().unwrap_or_else(|| self.plan_anew(&base));
+            // A policy that fails only now leaves its earlier content where it is.
+            if self.renewing() != renewing {
+                continue;
+            }
+            let patch = match base {
+                Cow::Borrowed(_) => patch,
+                Cow::Owned(base) => json_patch::diff(&workload.body, &base.patched(&patch)),
+            };
+            self.judge(workload, &patch);
+            return patch;
+        }
     }
 
     /// Judges the object after every mutation, `stored`. This decision is about `before`: the same object without our
@@ -406,7 +511,8 @@ impl Decision {
         if self.planned.take().is_none() {
             // Planned first, because a conflict of all templates together is the reason to report.
             let before = &*self.view(before);
-            self.plan_anew(before);
+            let before = self.base(before);
+            self.plan_anew(&before);
         }
         for policy in self.inject.clone() {
             let detail = match policy.presence_beside(stored, &self.matching) {
@@ -584,6 +690,49 @@ fn judge_update(
 fn templates<'a>(policies: &'a [Arc<Policy>], workload: &Workload, native_sidecars: bool) -> Vec<&'a Template> {
     let delivered = policies.iter().filter_map(|policy| deliver(policy, workload, native_sidecars).ok());
     delivered.map(|delivered| delivered.template()).collect()
+}
+
+/// The names of the `policies` in force of which `workload` has, under their markers, exactly an earlier content.
+fn carrying_past(policies: &Policies, workload: &Workload) -> BTreeSet<String> {
+    let mut carried = BTreeSet::new();
+    // As most new workloads. In a custom resource, each policy gives its own path of the pod.
+    if workload.kind.is_in_table() && !inject::marker::is_marked(workload) {
+        return carried;
+    }
+    for policy in policies.at(workload).filter(|policy| policy.is_enforced() && policy.past().next().is_some()) {
+        let view = policy.view(workload);
+        if policy.carries_past(&view) && can_be_without(&view, policy, policies) {
+            carried.insert(policy.name.clone());
+        }
+    }
+    carried
+}
+
+/// Whether all that the marker of `policy` lists can be taken out of `workload`.
+fn can_be_without(workload: &Workload, policy: &Policy, policies: &Policies) -> bool {
+    let undone =
+        inject::undo_those(workload, |name| name == policy.name, |volume| adds_volume(policies, workload, volume));
+    let is_free = |leftover: &Leftover| matches!(leftover.cause, LeftoverCause::Mounted | LeftoverCause::Missing);
+    undone.is_some_and(|undone| undone.leftovers.iter().all(is_free))
+}
+
+/// `workload` without what the markers of the policies `names` list.
+fn without(workload: &Workload, names: &BTreeSet<String>, policies: &Policies) -> Workload {
+    let mut bare = workload.clone();
+    for policy in policies.at(workload).filter(|policy| names.contains(&policy.name)) {
+        let view = policy.view(&bare);
+        let undone =
+            inject::undo_those(&view, |name| name == policy.name, |volume| adds_volume(policies, workload, volume));
+        if let Some(undone) = undone {
+            bare = bare.with_body(undone.body);
+        }
+    }
+    bare
+}
+
+/// Whether one of `policies` adds that volume to `workload`.
+fn adds_volume(policies: &Policies, workload: &Workload, volume: &str) -> bool {
+    policies.at(workload).any(|policy| policy.is_enforced() && has_volume(&policy.as_written().spec, volume))
 }
 
 /// The effect that `policy` would have on `workload` if it were in effect; none if there is none.

@@ -1,9 +1,11 @@
 //! The differences between two versions of the policies, and their output.
 
 use super::DiffOptions;
+use crate::api::code::Code;
 use crate::cli::files::{Subject, title};
 use crate::cli::output::unified_diff;
 use crate::decision::Decision;
+use crate::inject::{self, Edit};
 use crate::manifest::{self, Layout};
 use crate::policy::{Policies, Policy, Reason, Site};
 use crate::readers::{self, Facts};
@@ -181,8 +183,43 @@ fn rows(old: &VersionResult, new: &VersionResult, workload: &Workload) -> Vec<Ch
     rows
 }
 
+/// A workload that has the content of a policy, and in which something of that was changed.
+#[derive(Serialize)]
+struct Edited {
+    kind: String,
+    namespace: String,
+    name: String,
+    policy: String,
+    edits: Vec<Edit>,
+    #[serde(skip)]
+    title: String,
+}
+
+impl Edited {
+    /// What was changed in `workload` since the policies of `versions` were injected.
+    fn all(workload: &Workload, versions: &Versions) -> Vec<Self> {
+        let mut found: Vec<Self> = Vec::new();
+        for policy in versions.old.iter().chain(versions.new.iter()) {
+            let edits = policy.edits(workload);
+            if edits.is_empty() || found.iter().any(|known| known.policy == policy.name) {
+                continue;
+            }
+            found.push(Self {
+                kind: workload.kind_name().to_owned(),
+                namespace: workload.namespace().to_owned(),
+                name: workload.name().to_owned(),
+                policy: policy.name.clone(),
+                edits,
+                title: title(workload),
+            });
+        }
+        found
+    }
+}
+
 pub(super) struct DiffReport {
     changed: Vec<Changed>,
+    edited: Vec<Edited>,
     workloads: usize,
 }
 
@@ -190,7 +227,8 @@ impl DiffReport {
     /// Compares `versions` for each of `subjects`.
     pub(super) fn of(subjects: &[Subject], versions: &Versions, facts: &Facts, site: &Site) -> Self {
         let changed = subjects.iter().filter_map(|subject| changed(subject, versions, facts, site)).collect();
-        Self { changed, workloads: subjects.len() }
+        let edited = subjects.iter().flat_map(|subject| Edited::all(&subject.placed, versions)).collect();
+        Self { changed, edited, workloads: subjects.len() }
     }
 
     /// Whether no workload changes.
@@ -234,6 +272,7 @@ impl DiffReport {
                 "admitted": count(WorkloadChange::Admitted),
                 "stay": self.stay(),
                 "items": self.changed,
+                "edited": self.edited,
             })
         };
         let rows = self.changed.iter().flat_map(|changed| {
@@ -246,6 +285,10 @@ impl DiffReport {
         printing.output.report("DiffReport", fields, out, |out| {
             printing.line(self.headline(), out)?;
             printing.section(["CHANGE", "WORKLOAD", "POLICY", "WHY"], rows, out)?;
+            for Edited { title, policy, edits, .. } in &self.edited {
+                let (code, told) = (Code::Edited, inject::all_told(edits));
+                writeln!(out, "{title}: policy `{policy}` is in it, edited ({code}): {told}")?;
+            }
             for changed in self.changed.iter().filter(|changed| options.verbose && !changed.diff.is_empty()) {
                 write!(out, "\n{}", changed.diff)?;
             }

@@ -5,7 +5,7 @@ mod report;
 mod summary;
 
 use super::facts::LiveFacts;
-use super::files::{self, ReadOptions, Subject};
+use super::files::{self, Earlier, ReadOptions, Subject};
 use super::live::{self, NotStarting, Requested, Scope};
 use super::output::Printing;
 use super::policies::{self, KnownPolicies};
@@ -34,6 +34,8 @@ pub(super) struct ExplainOptions {
     #[arg(short, long = "policy", value_name = "FILE", num_args = 1..)]
     policies: Vec<PathBuf>,
     #[command(flatten)]
+    earlier: Earlier,
+    #[command(flatten)]
     scope: Scope,
     #[command(flatten)]
     printing: Printing,
@@ -44,16 +46,25 @@ pub(super) struct ExplainOptions {
 }
 
 pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result<End> {
-    files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies)])?;
+    let earlier = &options.earlier.earlier;
+    files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies), ("--earlier", earlier)])?;
     let asked = Requested::parse(&options.target)?;
     let mut site = options.site.site()?;
     let known = known(&options, &site).await?;
+    let [manifests, earlier] = [&options.files, earlier].map(|paths| files::read(paths, options.reading.reading()));
+    let (manifests, earlier) = (manifests?, earlier?);
+    let known = match options.files.is_empty() && earlier.is_empty() {
+        true => known,
+        false => {
+            KnownPolicies { policies: files::recognizing(&known.policies, earlier.iter().chain(&manifests)), ..known }
+        }
+    };
     let ToExplain { subjects, not_starting, facts, place, minor } = if options.files.is_empty() {
         in_cluster(&options, asked, &known.policies, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         let targets = known.policies.kinds();
-        let (subjects, facts) = files::subjects(&options.files, options.reading.reading(), targets, namespace)?;
+        let (subjects, facts) = files::subjects_in(&manifests, &options.files, targets, namespace)?;
         site = site.for_files();
         let facts = LiveFacts::of_files(facts);
         ToExplain { subjects, not_starting: Vec::new(), facts, place: None, minor: site.minor }

@@ -8,7 +8,7 @@ use crate::cli::live::NotStarting;
 use crate::cli::output::{Printing, counted};
 use crate::cli::policies::{InvalidPolicy, KnownPolicies};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
-use crate::inject::marker;
+use crate::inject::{self, Edit, marker};
 use crate::lint::{late_references, needs, over_sources, shared_ports, vet};
 use crate::policy::checks::odd_values;
 use crate::policy::{Policy, Site};
@@ -72,6 +72,9 @@ pub(super) struct PolicyAnswer {
     /// The additions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     adds: Vec<String>,
+    /// What was changed of the content that the workload has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    edits: Vec<Edit>,
     /// The objects that the additions refer to, and that the workload's namespace must have.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     needs: BTreeSet<String>,
@@ -101,7 +104,7 @@ fn of_pods(
     let patch = decision.plan(&pod);
     let injected = pod.with_body(pod.patched(&patch));
     let injects = decision.inject.iter().map(|policy| PolicyAnswer::injects(policy, &pod, &injected, false));
-    let left = decision.rest.iter().map(|left| PolicyAnswer::left(left, &pod));
+    let left = decision.rest.iter().map(|left| PolicyAnswer::left(left, &pod, false));
     for answer in injects.chain(left).collect::<Vec<_>>() {
         answers.retain(|other| other.policy != answer.policy);
         answers.push(answer.of_pods());
@@ -154,6 +157,10 @@ pub(super) enum PolicyResult {
     Injects,
     /// The policy matches, but the stored workload lacks its content.
     Missed,
+    /// The stored workload has the content of another version.
+    Outdated,
+    /// The workload has the policy's content, and something of it was changed since.
+    Edited,
     /// The policy matches, but cannot be injected for a reason other than a conflict.
     Fails,
     /// The policy matches, but the workload or another policy conflicts with it.
@@ -170,6 +177,8 @@ impl PolicyResult {
             PolicyResult::Injects => "injects",
             PolicyResult::Missed => "missed it",
             PolicyResult::Injected => "is in it",
+            PolicyResult::Outdated => "outdated",
+            PolicyResult::Edited => "edited",
             PolicyResult::Skipped => "skips it",
             PolicyResult::Passes => "passes",
             PolicyResult::Pods => "its pods",
@@ -181,7 +190,14 @@ impl PolicyResult {
     }
 
     fn is_finding(self) -> bool {
-        matches!(self, PolicyResult::Fails | PolicyResult::Conflict | PolicyResult::Refuses | PolicyResult::Invalid)
+        matches!(
+            self,
+            PolicyResult::Edited
+                | PolicyResult::Fails
+                | PolicyResult::Conflict
+                | PolicyResult::Refuses
+                | PolicyResult::Invalid
+        )
     }
 }
 
@@ -200,6 +216,7 @@ impl ExplainReport {
         let mut decision = Decision::of(&known.policies, &placed, site);
         let mut remarks = Vec::new();
         if source.is_some() {
+            decision.admit_unknown(&known.policies, &placed, site);
             let faults = vet(&mut decision, &placed, site).into_iter();
             remarks.extend(faults.map(|fault| format!("`{}` {}", fault.field, fault.message)));
             // Of a cluster they are told instead, because no engine knows them.
@@ -212,13 +229,13 @@ impl ExplainReport {
             decision.inject.iter().map(|policy| PolicyAnswer::injects(policy, &workload, &injected, is_late)).collect();
         let (skipped, failed): (Vec<_>, Vec<_>) =
             decision.rest.iter().partition(|left| left.outcome == Outcome::Skipped);
-        answers.extend(failed.into_iter().map(|left| PolicyAnswer::left(left, &workload)));
+        answers.extend(failed.into_iter().map(|left| PolicyAnswer::left(left, &workload, is_late)));
         answers
             .extend(decision.satisfied().filter(|policy| !policy.injects()).map(|policy| PolicyAnswer::passes(policy)));
         answers.extend(known.invalid.iter().map(PolicyAnswer::invalid));
         answers.extend(skipped.into_iter().map(|left| {
             let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, &placed, site)).flatten();
-            PolicyAnswer::left(left, &workload).but(would)
+            PolicyAnswer::left(left, &workload, is_late).but(would)
         }));
         Effect::add(&mut answers, &decision, [&placed, &injected], &placed, (facts, site));
         let is_file = source.is_some();
@@ -283,9 +300,7 @@ impl ExplainReport {
         let mut parts = vec![match (injects.len(), all) {
             (_, 0) => "there is no policy".to_owned(),
             _ if !refuses.is_empty() => format!("its create is refused by {}", refuses.join(", ")),
-            (0, _) if self.policies.iter().all(|answer| answer.result == PolicyResult::Injected) => {
-                "nothing to add".to_owned()
-            }
+            (0, _) if self.policies.iter().all(|answer| answer.is_there()) => "nothing to add".to_owned(),
             (0, _) if self.policies.iter().all(|answer| answer.result == PolicyResult::Passes) => {
                 format!("it satisfies the validations of {}", self.named(PolicyResult::Passes).join(", "))
             }
@@ -301,6 +316,8 @@ impl ExplainReport {
         }];
         for (result, words) in [
             (PolicyResult::Injected, "in it already"),
+            (PolicyResult::Edited, "in it, edited"),
+            (PolicyResult::Outdated, "in it in another version"),
             (PolicyResult::Conflict, "in conflict"),
             (PolicyResult::Fails, "cannot be injected"),
             (PolicyResult::Invalid, "not valid itself"),
@@ -366,6 +383,10 @@ impl ExplainReport {
 }
 
 impl PolicyAnswer {
+    fn is_there(&self) -> bool {
+        matches!(self.result, PolicyResult::Injected | PolicyResult::Edited | PolicyResult::Outdated)
+    }
+
     /// `is_late`: the workload is stored and will not be injected any more.
     fn injects(policy: &Policy, workload: &Workload, injected: &Workload, is_late: bool) -> Self {
         let added = policy.marker(injected).map(|marker| marker.added).unwrap_or_default();
@@ -385,9 +406,14 @@ impl PolicyAnswer {
             _ => format!("adds {}", adds.join(", ")),
         };
         let template = serde_json::to_value(&policy.as_written().spec).expect("a template is JSON");
+        let result = match is_late {
+            true if other_version(policy, workload).is_some() => PolicyResult::Outdated,
+            true => PolicyResult::Missed,
+            false => PolicyResult::Injects,
+        };
         Self {
             policy: policy.name.clone(),
-            result: if is_late { PolicyResult::Missed } else { PolicyResult::Injects },
+            result,
             row: Some(LAST_ROW),
             message: format!("{}{message}", earlier(policy, workload)),
             adds,
@@ -428,20 +454,36 @@ impl PolicyAnswer {
         Self { result, message: format!("its pods, when they are created: {}", self.message), ..self }
     }
 
-    fn left(left: &Left, workload: &Workload) -> Self {
+    /// `is_late`: the workload is stored, so that no create is refused any more.
+    fn left(left: &Left, workload: &Workload, is_late: bool) -> Self {
         let result = match (left.outcome, left.reason.code) {
             (_, Code::AlreadyInjected) => PolicyResult::Injected,
             (Outcome::Failed, Code::NameConflict | Code::PolicyConflict | Code::Outranked) => PolicyResult::Conflict,
             (Outcome::Failed, _) => PolicyResult::Fails,
             (Outcome::Rejected, _) => PolicyResult::Refuses,
+            (_, Code::Outdated) => PolicyResult::Outdated,
             (Outcome::Skipped | Outcome::Injected, _) => PolicyResult::Skipped,
         };
+        let edits = left.policy.edits(workload);
+        let is_in_it = match result {
+            PolicyResult::Injected | PolicyResult::Conflict | PolicyResult::Fails => true,
+            PolicyResult::Refuses => is_late,
+            _ => false,
+        };
+        if is_in_it && !edits.is_empty() {
+            let answer = Self::coded(&left.policy.name, PolicyResult::Edited, Code::Edited, inject::all_told(&edits));
+            return Self { row: Some(left.reason.row), edits, ..answer };
+        }
         let before = if result.is_finding() { earlier(&left.policy, workload) } else { String::new() };
         let is_outdated = !before.is_empty();
         let message = format!("{before}{}", left.reason.detail);
         let answer = Self::coded(&left.policy.name, result, left.reason.code, message);
-        let fix = if is_outdated { OUTDATED } else { answer.fix };
-        Self { row: Some(left.reason.row), fix, ..answer }
+        let fix = match edits.is_empty() {
+            true if is_outdated => OUTDATED,
+            true => answer.fix,
+            false => Code::Edited.fix(),
+        };
+        Self { row: Some(left.reason.row), fix, edits, ..answer }
     }
 
     fn invalid(invalid: &InvalidPolicy) -> Self {

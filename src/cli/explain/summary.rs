@@ -45,6 +45,8 @@ fn headline(reports: &[ExplainReport], policies: &Policies) -> String {
         (&[PolicyResult::Injects][..], "to be injected"),
         (&[PolicyResult::Injected], "injected"),
         (&[PolicyResult::Missed], "missed"),
+        (&[PolicyResult::Outdated], "outdated"),
+        (&[PolicyResult::Edited], "edited"),
         (&[PolicyResult::Pods], "injected in their pods"),
         (&[PolicyResult::Passes], "satisfy the validations"),
         (&[PolicyResult::Conflict], "in conflict"),

@@ -34,6 +34,7 @@ impl Tone {
             | "warning"
             | "missed"
             | "missed it"
+            | "edited"
             | "outdated"
             | "changes"
             | "waits"

@@ -9,6 +9,7 @@ use crate::cli::signals::Signals;
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::policies::{self, PolicyLimits, Snapshot};
+use crate::cluster::revisions;
 use crate::cluster::servers::Servers;
 use crate::controller;
 use crate::engine;
@@ -60,6 +61,9 @@ impl Process {
         let snapshots = follow_policies(&client, &site, &metrics, options, timing, wants_revisions);
         let operator = Arc::new(Operator::new(servers, site, metrics, snapshots, options.times.resync, timing));
         operator.set_capabilities(capabilities);
+        if options.duties.rollouts > 0 {
+            tokio::spawn(ask_for_revisions(operator.clone(), revisions.clone()));
+        }
         let followed = operator.clone();
         tokio::spawn(async move { followed.follow_namespaces().await });
         let engines = engine::process::Settings {
@@ -279,6 +283,16 @@ fn follow_policies(
         survival::persist(&metrics, &timing.process, "watching policies", begin).await;
     });
     snapshots
+}
+
+/// Sets `wanted` once this replica may read revisions: by them, each replica recognizes the content of earlier versions in what is
+/// created, whether or not a policy rolls.
+async fn ask_for_revisions(operator: Arc<Operator>, wanted: watch::Sender<bool>) {
+    let site = operator.site();
+    while !*wanted.borrow() && !revisions::may_be_read(&operator.client, &site.operator_namespace).await {
+        tokio::time::sleep(operator.timing.rollout.rights).await;
+    }
+    wanted.send_if_modified(|wants| !std::mem::replace(wants, true));
 }
 
 fn own_namespace(flag: Option<&str>) -> String {

@@ -30,7 +30,7 @@ pub(super) struct StatusOptions {
     /// Only count workloads of this namespace, and with these labels
     #[command(flatten)]
     within: Within,
-    /// At most so many of the workloads that have missed it, or have an earlier template; 0: all
+    /// At most so many of the workloads that have missed it, or have an edited or earlier template; 0: all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Print what the operator counts, and then each change, until it is interrupted. Of one policy it is the progress
@@ -55,6 +55,7 @@ struct Summary {
     engine: String,
     matched: i64,
     injected: i64,
+    edited: i64,
     outdated: i64,
     missed: i64,
     failed: i64,
@@ -74,7 +75,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     if object.is_none() && !options.within.is_part() {
         return overview(&stored.iter().map(summary).collect::<Vec<_>>(), &options.printing, out);
     }
-    let known = policies::known(&stored, &site);
+    let known = policies::recognizing(&client, policies::known(&stored, &site), &site).await;
     let server = live::offers(&client, known.policies.kinds()).await?;
     let site = options.site.on(site, &server);
     let (policies, within) = (&known.policies, &options.within);
@@ -137,6 +138,7 @@ fn summary(policy: &Object) -> Summary {
         engine: status.engine.clone().unwrap_or_default(),
         matched: status.matched,
         injected: status.injected,
+        edited: status.edited,
         outdated: status.outdated,
         missed: status.missed,
         failed: status.failed,
@@ -154,6 +156,7 @@ impl Summary {
         Self {
             matched: sum(|sums| sums.matched),
             injected: sum(|sums| sums.injected),
+            edited: sum(|sums| sums.edited),
             outdated: sum(|sums| sums.outdated),
             missed: sum(|sums| sums.missed),
             failed: sum(|sums| sums.failed),
@@ -162,8 +165,8 @@ impl Summary {
         }
     }
 
-    /// The cells of `-o wide`; all but the last two are those of a table.
-    fn cells(&self) -> [String; 12] {
+    /// The cells of `-o wide`; all but the last three are those of a table.
+    fn cells(&self) -> [String; 13] {
         let number = |number: i64| number.to_string();
         [
             self.name.clone(),
@@ -176,19 +179,20 @@ impl Summary {
             number(self.missed),
             number(self.pending),
             age(self.age_seconds),
+            number(self.edited),
             number(self.failed),
             self.message.clone(),
         ]
     }
 }
 
-const HEADER: [&str; 12] = [
-    "NAME", "READY", "REASON", "ENGINE", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "PENDING", "AGE", "FAILED",
-    "MESSAGE",
+const HEADER: [&str; 13] = [
+    "NAME", "READY", "REASON", "ENGINE", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "PENDING", "AGE", "EDITED",
+    "FAILED", "MESSAGE",
 ];
 
 /// The first `N` of the cells of `-o wide`.
-fn narrow<const N: usize, T>(cells: [T; 12]) -> [T; N] {
+fn narrow<const N: usize, T>(cells: [T; 13]) -> [T; N] {
     let mut cells = cells.into_iter();
     std::array::from_fn(|_| cells.next().expect("a table has fewer columns than `-o wide`"))
 }

@@ -8,6 +8,7 @@ use crate::cli::live::NotStarting;
 use crate::cli::output::{NAME, Output, Printing, WIDE, age, place};
 use crate::cli::policies::condition;
 use crate::cluster::client::chain;
+use crate::inject;
 use crate::policy::Policy;
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
@@ -176,11 +177,13 @@ impl PolicyReport {
             return Ok(writeln!(out, "\nIt has validations only: nothing is injected, so nothing is counted.")?);
         }
         let rows = self.targets.iter().map(|sums| {
-            let numbers = [sums.matched, sums.injected, sums.outdated, sums.missed, sums.failed, sums.pending];
-            let [matched, injected, outdated, missed, failed, pending] = numbers.map(|number| number.to_string());
-            [sums.resource.clone(), matched, injected, outdated, missed, failed, pending]
+            let KindSums { matched, injected, edited, outdated, missed, failed, pending, .. } = sums;
+            let [matched, injected, edited, outdated, missed, failed, pending] =
+                [matched, injected, edited, outdated, missed, failed, pending].map(ToString::to_string);
+            [sums.resource.clone(), matched, injected, edited, outdated, missed, failed, pending]
         });
-        printing.section(["TARGET", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "FAILED", "PENDING"], rows, out)?;
+        let header = ["TARGET", "MATCHED", "INJECTED", "EDITED", "OUTDATED", "MISSED", "FAILED", "PENDING"];
+        printing.section(header, rows, out)?;
         for sums in self.targets.iter().filter(|sums| sums.unknown > 0) {
             writeln!(
                 out,
@@ -205,6 +208,10 @@ impl PolicyReport {
                  `helm upgrade --force` do, takes a sidecar out.",
                 changed.join(", ")
             )?;
+        }
+        for behind in self.workloads.iter().filter(|behind| !behind.edits.is_empty()) {
+            let workload = place(&behind.kind, &behind.namespace, &behind.name);
+            writeln!(out, "Edited: {workload}: {}", inject::all_told(&behind.edits))?;
         }
         if self.more > 0 {
             writeln!(out, "and {} more: `--limit 0` shows them all", self.more)?;

@@ -100,7 +100,13 @@ fn progress(policy: &Summary) -> String {
         return format!("{}: deleted", policy.name);
     }
     let mut text = format!("{}: {} of {} injected", policy.name, policy.injected, policy.matched);
-    for (number, word) in [(policy.outdated, "outdated"), (policy.missed, "missed"), (policy.pending, "pending")] {
+    let numbers = [
+        (policy.edited, "edited"),
+        (policy.outdated, "outdated"),
+        (policy.missed, "missed"),
+        (policy.pending, "pending"),
+    ];
+    for (number, word) in numbers {
         if number > 0 {
             text.push_str(&format!(", {number} {word}"));
         }
@@ -125,6 +131,7 @@ mod tests {
             engine: String::new(),
             matched: 40,
             injected,
+            edited: 0,
             outdated: 0,
             missed,
             failed: 0,

@@ -3,6 +3,7 @@
 use crate::capabilities::Capabilities;
 use crate::cli::live::{self, Inventory, NotStarting, Within};
 use crate::cluster::object::Object;
+use crate::inject::Edit;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
 use crate::workloads::behind::{self, Around, Lag};
@@ -21,6 +22,7 @@ pub(super) struct KindSums {
     pub(super) resource: String,
     pub(super) matched: usize,
     pub(super) injected: usize,
+    pub(super) edited: usize,
     pub(super) outdated: usize,
     pub(super) missed: usize,
     /// Part of `missed`: an injection would fail even now.
@@ -41,6 +43,9 @@ pub(super) struct BehindRow {
     pub(super) result: Lag,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
+    /// What was changed in an edited one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) edits: Vec<Edit>,
     /// The suggested fix.
     pub(super) fix: String,
     /// The generation of a workload that lacks the template and has changed since its creation: it may have had the
@@ -108,8 +113,8 @@ impl Counting<'_> {
             let take = |looked: LookResult| {
                 let LookResult::Matched { tally, behind, workload } = looked else { return sums.pending += 1 };
                 sums.add(tally, behind.as_ref().is_some_and(|behind| behind.lag == Lag::Failed));
-                counted.behind.extend(behind.map(|behind| row(behind, &workload)));
-                let is_injected = matches!(tally, Tally::Injected | Tally::Outdated);
+                counted.behind.extend(behind.map(|behind| row(behind, policy, &workload)));
+                let is_injected = tally.is_carried();
                 if is_injected && unready.len() < live::LOOKED_AT && may_not_start(policies, &workload) {
                     unready.push(workload);
                 }
@@ -138,6 +143,7 @@ impl KindSums {
         self.matched += usize::from(tally != Tally::Unknown);
         match tally {
             Tally::Injected => self.injected += 1,
+            Tally::Edited => self.edited += 1,
             Tally::Outdated => self.outdated += 1,
             Tally::Missed | Tally::Collided => {
                 self.missed += 1;
@@ -148,7 +154,7 @@ impl KindSums {
     }
 }
 
-fn row(behind: behind::Behind, workload: &Workload) -> BehindRow {
+fn row(behind: behind::Behind, policy: &Policy, workload: &Workload) -> BehindRow {
     let behind::Behind { lag, code, fix, .. } = behind;
     BehindRow {
         kind: workload.kind_name().to_owned(),
@@ -156,6 +162,7 @@ fn row(behind: behind::Behind, workload: &Workload) -> BehindRow {
         name: workload.name().to_owned(),
         result: lag,
         code: code.map(|code| code.to_string()),
+        edits: if lag == Lag::Edited { policy.edits(workload) } else { Vec::new() },
         fix,
         generation: workload.changed_since_creation().filter(|_| lag == Lag::Missed),
     }

@@ -15,7 +15,7 @@ use crate::cluster::watch::cache::WatchCache;
 use crate::cluster::watch::{seconds, watch_with_resync};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, PolicyRef, Site};
-use crate::rollout::stored::Splits;
+use crate::rollout::stored::{Recognition, Splits};
 use crate::rollout::{Foreign, StoredRevision};
 use crate::survival;
 use crate::timing;
@@ -111,6 +111,7 @@ struct WatchedPolicies {
     /// What was published last of each policy whose revisions decide.
     published: BTreeMap<PolicyRef, Arc<Policy>>,
     splits: Splits,
+    recognition: Recognition,
     capacity: Capacity,
     editions: PolicyEditions,
 }
@@ -205,6 +206,7 @@ impl WatchedPolicies {
             refused: None,
             published: BTreeMap::new(),
             splits: Splits::new(limits.are_rollouts_on, site),
+            recognition: Recognition::default(),
             capacity: Capacity::new(limits.max_policies),
             editions: PolicyEditions::default(),
         }
@@ -318,7 +320,8 @@ impl WatchedPolicies {
         if !self.stored.is_complete() || is_first && !are_known && self.needs_revisions() {
             return;
         }
-        let (splits, published) = (&mut self.splits, &self.published);
+        self.recognition.retain(|name| self.stored.known().contains_key(name));
+        let (splits, recognition, published) = (&mut self.splits, &mut self.recognition, &self.published);
         let stored = self.stored.known().iter().map(|(name, Measured { stored, .. })| {
             let of = PolicyRef::of_cluster(name);
             let split = |policy: Arc<Policy>| {
@@ -328,7 +331,9 @@ impl WatchedPolicies {
                 if let Some(kept) = kept {
                     return kept.clone();
                 }
-                let split = || splits.of(&policy, revisions.of_policy(&of));
+                let own = revisions.of_policy(&of);
+                let policy = recognition.of(&policy, own);
+                let split = || splits.of(&policy, own);
                 survival::attempt(metrics, "splitting a policy", split).unwrap_or(policy)
             };
             let parsed = stored.parsed.clone().map(split);

@@ -143,7 +143,7 @@ impl Planner {
     pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) {
         let print = |(of, stored): (&PolicyRef, &StoredPolicy)| {
             let form = match &stored.parsed {
-                Ok(policy) => policy.spec_hash.clone(),
+                Ok(policy) => policy.registered_form(),
                 Err(violations) => format!("{violations:?}"),
             };
             (format!("{of} {}", stored.uid), form, stored.generation)

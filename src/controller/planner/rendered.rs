@@ -111,7 +111,7 @@ impl Rendering {
 }
 
 fn group(engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Group {
-    let form = |policy: &Arc<Policy>| (policy.name.clone(), policy.meta.uid.clone(), policy.spec_hash.clone());
+    let form = |policy: &Arc<Policy>| (policy.name.clone(), policy.meta.uid.clone(), policy.registered_form());
     (engine, kind.clone(), policies.iter().map(form).collect())
 }
 

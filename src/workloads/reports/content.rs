@@ -136,6 +136,9 @@ fn told(behind: &Behind) -> (ResultLevel, String, String) {
         Lag::Outdated => {
             (ResultLevel::Warn, OUTDATED.to_owned(), sentences("The workload has an earlier template", fix))
         }
+        Lag::Edited => {
+            (ResultLevel::Warn, code.to_string(), sentences(&format!("The sidecar was changed: {why}"), fix))
+        }
         Lag::Failed | Lag::Missed => (ResultLevel::Fail, code.to_string(), sentences(why, fix)),
     }
 }

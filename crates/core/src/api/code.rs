@@ -202,6 +202,12 @@ codes! {
     118 UnsupportedKind "See that the webhook engine can be used, or target pods instead.";
     /// The policy matches, and refuses such pods instead of leaving them out: `hostNetworkPods: Refuse` or `jobs: Refuse`.
     119 PodRefused "Change the field of the pod that the message names, or have the policy say `Skip` or `Inject`.";
+    /// The workload has the sidecar, and what the policy added was changed since: by `kubectl set image '*=..'`, `set env`, `edit`, or by a
+    /// webhook that rewrites images. It stays as it is. New pods of the workload have it so, too.
+    120 Edited "Undo the change that the message names, or create the workload again. With `updateStrategy: {type: RollingUpdate, edited: Restore}` a rollout undoes it.";
+    /// The workload comes with the content of an earlier version of the policy. It is let through, because whoever injects here cannot bring it
+    /// to the present version.
+    121 Outdated "Give the earlier policy with `--earlier`, or take the content out: `scpol uninject`. A rollout brings stored workloads up to date.";
 
     /// The workload uses a name of the template differently.
     200 NameConflict "Rename in the workload or in the template.";

@@ -11,8 +11,8 @@ use super::schema::{self, Fault, FaultKind};
 use super::targets;
 use super::trust::Trust;
 use super::v1alpha1::{
-    AnnotationSelector, EngineChoice, LISTS, LabelSelector, OF_A_STEP, Operation, Operator, RawObject, Requirement,
-    RollingUpdate, SidecarPolicySpec, Step, Target, Template, TemplateMetadata,
+    AnnotationSelector, EditedContent, EngineChoice, LISTS, LabelSelector, OF_A_STEP, Operation, Operator, RawObject,
+    Requirement, RollingUpdate, SidecarPolicySpec, Step, Target, Template, TemplateMetadata,
 };
 use admission_cel::{Dialect, Expression, Gives};
 use serde_json::{Value, json};
@@ -323,6 +323,20 @@ static RULES: &[SpecRule] = &[
         },
         find: |policy, found| {
             found.add_if(rolling_update(policy).is_some() && !policy.spec.rolls(), "spec.updateStrategy.type");
+        },
+    },
+    SpecRule {
+        code: Code::InvalidField,
+        must: "must be `type: RollingUpdate` where `edited` is `Restore`, because rollouts restore; write it, or remove `edited`",
+        cel: || {
+            let rule = "!has(self.edited) || self.edited != 'Restore' || \
+                        (has(self.type) && self.type == 'RollingUpdate')";
+            vec![("spec.updateStrategy", rule.into())]
+        },
+        find: |policy, found| {
+            let strategy = policy.spec.update_strategy.as_ref();
+            let restores = strategy.is_some_and(|strategy| strategy.edited == EditedContent::Restore);
+            found.add_if(restores && !policy.spec.rolls(), "spec.updateStrategy.type");
         },
     },
     SpecRule {

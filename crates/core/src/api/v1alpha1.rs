@@ -10,7 +10,8 @@ mod template;
 
 pub(super) use rollout::OF_A_STEP;
 pub use rollout::{
-    MaxUnavailable, OnFailure, Pause, PodUpdate, RollingUpdate, Step, StepAction, UpdateStrategy, UpdateStrategyType,
+    EditedContent, MaxUnavailable, OnFailure, Pause, PodUpdate, RollingUpdate, Step, StepAction, UpdateStrategy,
+    UpdateStrategyType,
 };
 pub use status::{Failure, SidecarPolicyStatus};
 pub use template::{EnvPlace, LISTS, OF_VARIABLES, Place, Position, Template, TemplateList, TemplateMetadata};
@@ -53,6 +54,8 @@ pub type RawObject = serde_json::Map<String, serde_json::Value>;
         "description": "How many stored workloads the policy matches now." }"#,
     printcolumn = r#"{ "name": "Injected", "type": "integer", "jsonPath": ".status.injected",
         "description": "How many of them carry the template as it is now." }"#,
+    printcolumn = r#"{ "name": "Edited", "type": "integer", "jsonPath": ".status.edited",
+        "description": "How many of them carry a template whose content was changed since.", "priority": 1 }"#,
     printcolumn = r#"{ "name": "Updated", "type": "integer", "jsonPath": ".status.updated",
         "description": "How many of them the rollout has brought up to date.", "priority": 1 }"#,
     printcolumn = r#"{ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
@@ -260,6 +263,12 @@ impl SidecarPolicySpec {
     /// True if and only if `spec.updateStrategy.type` is `RollingUpdate`.
     pub fn rolls(&self) -> bool {
         self.update_strategy.as_ref().is_some_and(UpdateStrategy::rolls)
+    }
+
+    /// True if and only if rollouts of the policy give edited workloads the content of the revision back.
+    pub fn restores_edited(&self) -> bool {
+        let strategy = self.update_strategy.as_ref().filter(|strategy| strategy.rolls());
+        strategy.is_some_and(|strategy| strategy.edited == EditedContent::Restore)
     }
 
     /// Whether rollouts of the policy are paused by `spec.updateStrategy.paused`. A step with `pause` does not count.

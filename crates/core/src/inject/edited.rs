@@ -63,7 +63,7 @@ impl Template {
     }
 
     /// Whether one of its containers goes before the user's.
-    fn goes_before(&self) -> bool {
+    pub(super) fn goes_before(&self) -> bool {
         self.position.containers == Place::Before && !self.spec.containers.is_empty()
     }
 

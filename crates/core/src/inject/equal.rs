@@ -18,6 +18,7 @@ use super::defaults;
 use super::tables::Fields;
 use super::value::{is_empty, is_quantity, nanos, protocol};
 use crate::api::v1alpha1::RawObject;
+use crate::outside::cut;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;
@@ -133,6 +134,8 @@ fn compare_fields(
     actual.iter().filter(|(field, _)| !is_asked(field)).find_map(|(field, there)| {
         let difference = match there {
             Value::Object(below) => compare_fields(&RawObject::new(), below, Fields::Open, field, rest)?,
+            // The first item is named.
+            Value::Array(items) if !items.is_empty() => compare_lists(&[], items, field, rest)?,
             _ if is_nothing(there) || defaults::is_default(name, field, there, actual, host_network) => return None,
             _ => Difference::at(&Value::Null, there),
         };
@@ -382,6 +385,26 @@ impl Difference {
     pub(super) fn described(&self, wanted_in: &str) -> String {
         let values = self.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the {wanted_in}"));
         format!("another `{self}`{}", values.unwrap_or_default())
+    }
+
+    /// The field of the two items in which they differ.
+    pub(super) fn top(&self) -> Option<&str> {
+        match self.path.last()? {
+            PathStep::Field(name) | PathStep::Item(name) => Some(name),
+        }
+    }
+
+    /// The wanted and the actual value as they may be shown, each cut; none for a value that may be secret.
+    pub(super) fn shown(&self) -> [Option<String>; 2] {
+        let is_private =
+            self.path.iter().any(|step| matches!(step, PathStep::Field(name) if PRIVATE.contains(&name.as_str())));
+        let show = |value: &Value| match value {
+            Value::Null => Some("none".to_owned()),
+            Value::Bool(_) | Value::Number(_) => Some(format!("`{value}`")),
+            Value::String(text) if !is_private => Some(format!("`{}`", cut(text, LONGEST))),
+            _ => None,
+        };
+        [show(&self.wanted), show(&self.actual)]
     }
 
     /// The two values for a message, if both may appear there: short scalars of fields that hold no secrets. The reader

@@ -2,7 +2,7 @@
 
 use super::equal::{self, Difference};
 use super::part::{self, Part};
-use super::tables::{Entries, INNER, Inner, List, MAPS, Scope, key_in};
+use super::tables::{Entries, Fields, INNER, Inner, List, MAPS, Scope, key_in};
 use crate::api::MARKER_PREFIX;
 use crate::api::v1alpha1::RawObject;
 use json_patch::jsonptr::{Pointer, PointerBuf};
@@ -96,12 +96,22 @@ impl Listed {
     /// The first field of `there`, the item at this place, that is not what the API server makes of `wanted`.
     /// `host_network`: whether the pod is on the network of its host.
     pub(crate) fn difference(&self, wanted: &RawObject, there: &RawObject, host_network: bool) -> Option<Difference> {
-        let (fields, list) = match self.what {
-            What::Item(list) => (list.fields, list.field),
-            What::Inner(_, inner) => (inner.fields, inner.field),
-            What::Parent | What::Entry(_) | What::Part(_) => return None,
-        };
+        let (fields, list) = self.fields()?;
         equal::exact(wanted, there, fields, list, host_network)
+    }
+
+    /// The same where other admission may have acted on `there`, as on each pod.
+    pub(super) fn kept_difference(&self, wanted: &RawObject, there: &RawObject) -> Option<Difference> {
+        equal::kept_difference(wanted, there, self.fields()?.0)
+    }
+
+    /// The meaning of the fields of the item, and the field that holds its list; none if it is no item.
+    fn fields(&self) -> Option<(Fields, &'static str)> {
+        match self.what {
+            What::Item(list) => Some((list.fields, list.field)),
+            What::Inner(_, inner) => Some((inner.fields, inner.field)),
+            What::Parent | What::Entry(_) | What::Part(_) => None,
+        }
     }
 }
 

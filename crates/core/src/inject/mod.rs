@@ -8,6 +8,7 @@
 pub(crate) mod conflict;
 pub(crate) mod defaults;
 pub(crate) mod edited;
+pub(crate) mod edits;
 pub(crate) mod equal;
 mod join;
 pub(crate) mod listed;
@@ -26,6 +27,7 @@ mod undo;
 pub(crate) mod unmet;
 pub(crate) mod value;
 
+pub use edits::{Edit, all_told};
 pub use listed::LeftoverCause;
 pub use loss::{Loss, loss};
 pub use obstacle::Conflict;

@@ -8,10 +8,10 @@ use super::{Policy, Reason, hash};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{Jobs, NativeSidecars, SidecarPolicySpec};
-use crate::content::Content;
+use crate::content::{Content, Revision};
 use crate::inject::marker::Marker;
 use crate::inject::presence::{Forms, presence, presence_of_items};
-use crate::inject::{self, Conflict, Loss, Presence, Template};
+use crate::inject::{self, Conflict, Edit, Loss, Presence, Template};
 use crate::workload::{Kind, Workload};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -25,6 +25,8 @@ pub(super) struct Added {
     native: OnceLock<Template>,
     /// The hash of its [`Content`]; none without a template.
     revision: Option<Arc<str>>,
+    /// The known contents of the policy, the latest first: by them, what a workload carries of an earlier one is recognized.
+    past: Arc<[Arc<Revision>]>,
 }
 
 impl Added {
@@ -33,9 +35,12 @@ impl Added {
         let content = Content::of(spec);
         let revision = content.as_ref().map(|content| Arc::from(content.hash()));
         let written = content.unwrap_or_default().template_of(name);
-        Self { written, native: OnceLock::new(), revision }
+        Self { written, native: OnceLock::new(), revision, past: Arc::default() }
     }
 }
+
+/// The most earlier contents that an engine in the API server compares with. Each takes as much CEL as the present one.
+const MOST_ADMITTED: usize = 4;
 
 /// The workloads that get the content of a policy.
 #[derive(Clone, Debug)]
@@ -149,8 +154,36 @@ impl Policy {
     pub fn with_content(&self, content: &Content) -> Self {
         let Content { template, position, native_sidecars, jobs } = content.clone();
         let spec = SidecarPolicySpec { template: Some(template), position, native_sidecars, jobs, ..self.spec.clone() };
-        let (spec_hash, added) = (hash(&spec), Added::of(&self.name, &spec));
+        let added = Added { past: self.added.past.clone(), ..Added::of(&self.name, &spec) };
+        let spec_hash = hash(&spec);
         Self { spec_hash, added, share: Share::All, spec, ..self.clone() }
+    }
+
+    /// The same policy, which recognizes the contents of `past` in workloads. They come with the latest first.
+    #[must_use]
+    pub fn knowing(mut self, past: Arc<[Arc<Revision>]>) -> Self {
+        self.added.past = past;
+        self
+    }
+
+    /// The earlier contents that an engine in the API server lets through under `Fail`: it cannot bring them to the present one.
+    pub(crate) fn admitted_past(&self) -> impl Iterator<Item = &Revision> {
+        self.past().filter(|_| self.refuses()).take(MOST_ADMITTED)
+    }
+
+    /// What its registrations depend on: the hash of its spec, and those of [`Self::admitted_past`].
+    pub fn registered_form(&self) -> String {
+        self.admitted_past().fold(self.spec_hash.clone(), |form, past| form + " " + &past.hash)
+    }
+
+    /// Whether it recognizes just the contents of `past`.
+    pub fn recognizes(&self, past: &[Arc<Revision>]) -> bool {
+        self.added.past.iter().map(|past| &past.hash).eq(past.iter().map(|past| &past.hash))
+    }
+
+    /// The contents that it recognizes in workloads, besides its own. The latest comes first.
+    pub fn past(&self) -> impl Iterator<Item = &Revision> {
+        self.added.past.iter().map(AsRef::as_ref).filter(|past| past.template.hash != self.added.written.hash)
     }
 
     /// The hash of its content; none without a template.
@@ -278,6 +311,25 @@ impl Policy {
         others: impl IntoIterator<Item = &'a Arc<Policy>>,
     ) -> bool {
         self.is_claimed(workload) && self.presence_beside(workload, others) == Presence::Whole
+    }
+
+    /// Whether `workload` has, under the policy's marker, exactly what an earlier content of it added. `workload` is a
+    /// [`Self::view`].
+    pub(crate) fn carries_past(&self, workload: &Workload) -> bool {
+        let Some(marker) = self.added.written.marker(workload) else { return false };
+        let at = workload.pod_pointer();
+        let mut of_marker = self.past().filter(|past| past.template.hash == marker.hash);
+        of_marker.any(|past| inject::edits::is_exact(workload, &past.template.as_listed(&at, &marker), &marker))
+    }
+
+    /// How `workload` differs from what the content that its marker names added to it. Empty without a marker, or if that content
+    /// is unknown.
+    pub fn edits(&self, workload: &Workload) -> Vec<Edit> {
+        let (workload, written) = (&*self.view(workload), &self.added.written);
+        let Some(marker) = written.marker(workload) else { return Vec::new() };
+        let past = || self.past().map(|past| &past.template).find(|past| past.hash == marker.hash);
+        let Some(added) = Some(written).filter(|own| own.hash == marker.hash).or_else(past) else { return Vec::new() };
+        inject::edits::edits(workload, &added.as_listed(&workload.pod_pointer(), &marker), &marker)
     }
 
     /// What an update of `old` to `new` takes away of the policy's additions; see [`inject::loss`].

@@ -60,6 +60,10 @@ pub fn next_action<'a>(
         let change = template_update(workload, from, goal);
         return change.map_or_else(NextAction::Leave, |change| NextAction::PatchTemplate(change.patch));
     }
+    let is_edited = || goal.to.is_claimed(workload) && !goal.to.edits(workload).is_empty();
+    if goal.to.spec.restores_edited() && has_begun_since(workload, asked.restarted) && is_edited() {
+        return pod::restore(workload, goal);
+    }
     match pod::change(workload, from, goal, asked.can_resize) {
         // It is made anew anyway.
         NextAction::InPlace { .. } if !has_begun_since(workload, asked.restarted) => restart(),
@@ -112,7 +116,9 @@ pub fn expected(kind: &Kind, from: Option<&Revision>, to: &Policy, site: &Site, 
     let is_delivered_alike = from.template.position == wanted.position
         && is_native(from.content.native_sidecars) == is_native(to.spec.native_sidecars);
     let (old, new) = (&from.template.spec, &wanted.spec);
-    let is_in_place = from.template.hash != wanted.hash
+    // An edit is undone in the running pod, or not at all.
+    let is_edited = from.template.hash == wanted.hash && to.spec.restores_edited();
+    let is_in_place = (from.template.hash != wanted.hash || is_edited)
         && is_delivered_alike
         && rest(old) == rest(new)
         && pod::changes_in_place(old, new, site, asked.can_resize);

@@ -35,7 +35,7 @@ use crate::decision::Decision;
 use crate::inject::edited::{chosen_container, edited};
 use crate::inject::listed::{self, Listed, What};
 use crate::inject::marker::{self, Marker};
-use crate::inject::tables::has_volume;
+use crate::inject::tables::{DEFAULT_CONTAINER, has_volume};
 use crate::inject::{self, Leftover, LeftoverCause, Presence, Template, is_joint, owners, undo_known, undo_those};
 use crate::policy::{Policies, Policy, Reason, Site, deliver};
 use crate::workload::Workload;
@@ -182,7 +182,7 @@ pub struct TemplateChange {
 /// # Guarantees
 /// The answer is [`Carries::This`] only if no item of the content is missing, the listed items are in the lists and in the
 /// order in which the policy delivers them, and none is on the wrong side of all of the user's items. An item that was
-/// edited is there: a rollout leaves it as it is.
+/// edited is there: a rollout leaves it as it is. If the policy restores what was edited, it is not.
 pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
     let workload = &*policy.view(workload);
     let Some(marker) = policy.marker(workload) else {
@@ -193,7 +193,8 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
         delivered.is_ok_and(|delivered| order::is_in_place(workload, delivered.template(), &marker))
     };
     let is_there = || !matches!(policy.presence_of_items(workload), Presence::Lacking(_));
-    if marker.hash == policy.template_hash() && is_in_place() && is_there() {
+    let is_restored = || !policy.spec.restores_edited() || policy.edits(workload).is_empty();
+    if marker.hash == policy.template_hash() && is_in_place() && is_there() && is_restored() {
         Carries::This
     } else {
         Carries::Other(marker.hash)
@@ -218,7 +219,7 @@ pub fn template_update<'a>(
     goal: Goal<'_>,
 ) -> Result<TemplateChange, Unchanged> {
     let workload = &*goal.to.view(workload);
-    let own = OwnContent::of(workload, from, &goal.to.name)?;
+    let own = OwnContent::of(workload, from, &goal.to.name, goal.to.spec.restores_edited())?;
     let decision = verdict(&own.workload, goal)?;
     let planned = plan(&own.workload, own.marker.as_ref(), goal, &decision)?;
     own.change(workload, planned.body, planned.leftovers, goal.policies)
@@ -234,7 +235,7 @@ pub fn template_update<'a>(
 /// # Errors
 /// Why nothing changes.
 pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<TemplateChange, Unchanged> {
-    let own = OwnContent::of(workload, [from], &from.template.policy)?;
+    let own = OwnContent::of(workload, [from], &from.template.policy, false)?;
     let known: Vec<&Template> = policies.iter().map(|policy| policy.as_written()).collect();
     let undone = undo_known(&own.workload, |name| name == own.policy, |_| false, &known);
     let (body, leftovers) =
@@ -251,7 +252,7 @@ struct OwnContent<'a> {
 }
 
 impl<'a> OwnContent<'a> {
-    /// The content of `policy` in `workload`. `from` are the known revisions.
+    /// The content of `policy` in `workload`. `from` are the known revisions. `restores`: whether edits of it are given up.
     ///
     /// # Errors
     /// If the workload must not change, or its content is not exactly what one of them added.
@@ -259,6 +260,7 @@ impl<'a> OwnContent<'a> {
         workload: &'a Workload,
         from: impl IntoIterator<Item = &'r Revision>,
         policy: &'a str,
+        restores: bool,
     ) -> Result<Self, Unchanged> {
         check(workload)?;
         let mut own = Self { policy, workload: Cow::Borrowed(workload), marker: None };
@@ -268,16 +270,30 @@ impl<'a> OwnContent<'a> {
         }
         let unreadable = || Unchanged::new(Cause::ContentEdited, format!("annotation `{key}` is unreadable"));
         let mut marker = marker::read(workload, policy).ok_or_else(unreadable)?;
-        let mut left = None;
+        let (mut left, mut restored) = (None, None);
         let exact = from.into_iter().filter(|from| from.template.hash == marker.hash).find_map(|from| {
             let added = from.template.as_listed(&at, &marker);
             let Some((pointer, wrong)) = edited(workload, &added, &marker) else { return Some(added) };
             left.get_or_insert(Unchanged::edited(&pointer, &wrong));
+            if restores && restored.is_none() {
+                restored = still_there(workload, &added, &marker).map(|there| (added, there));
+            }
             None
         });
-        let added = exact.ok_or_else(|| left.unwrap_or_else(|| Unchanged::unknown(&marker.hash)))?;
-        if let Some(chosen) = chosen_container(workload, &added, &marker) {
-            marker.added.retain(|pointer| *pointer != chosen);
+        let listed = marker.added.len();
+        let added = match (exact, restored) {
+            (Some(added), _) => added,
+            (None, Some((added, there))) => {
+                marker.added = there;
+                added
+            }
+            (None, None) => return Err(left.unwrap_or_else(|| Unchanged::unknown(&marker.hash))),
+        };
+        let chosen = chosen_container(workload, &added, &marker);
+        if let Some(chosen) = &chosen {
+            marker.added.retain(|pointer| pointer != chosen);
+        }
+        if marker.added.len() < listed {
             let mut body = workload.body.clone();
             if let Some(annotations) = body.pointer_mut(&format!("{at}/metadata/annotations")) {
                 annotations[key.as_str()] = marker.to_value();
@@ -306,6 +322,29 @@ impl<'a> OwnContent<'a> {
         }
         Ok(TemplateChange { patch: guarded(&stored.body, &after.body), body: after.body, kept: leftovers })
     }
+}
+
+/// The entries of `marker` that can be taken out of `workload`, edited or not: without those that are gone. None if one is nothing
+/// that `added` adds, or is not the only one of its name.
+fn still_there(workload: &Workload, added: &Template, marker: &Marker) -> Option<Vec<String>> {
+    let at = workload.pod_pointer();
+    let pod = workload.pod()?;
+    let mut there = Vec::new();
+    for pointer in &marker.added {
+        let listed = Listed::parse(&at, pointer)?;
+        let is_ours =
+            matches!(listed.what, What::Parent) || added.adds(&listed) || listed.split().0 == DEFAULT_CONTAINER;
+        let is_part_there = listed.part().map(|(_, part)| listed.joined(pod).is_some_and(|value| part.is_in(value)));
+        match listed::locate(pod, &listed.tokens) {
+            _ if !is_ours => return None,
+            _ if is_part_there == Some(true) => there.push(pointer.clone()),
+            _ if is_part_there == Some(false) => {}
+            Ok(_) => there.push(pointer.clone()),
+            Err(LeftoverCause::Missing) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(there)
 }
 
 /// Whether `workload` has the marker `key`, readable or not.
@@ -502,5 +541,7 @@ fn guarded(before: &Value, after: &Value) -> Patch {
     Patch(["uid", "resourceVersion"].map(test).into_iter().chain(changes).collect())
 }
 
+#[cfg(test)]
+mod restored;
 #[cfg(test)]
 mod tests;

@@ -9,12 +9,12 @@ use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, RawObject};
 use crate::content::Revision;
 use crate::decision::Decision;
-use crate::inject::Template;
 use crate::inject::defaults::pull_policy;
 use crate::inject::listed::{Listed, What, locate};
 use crate::inject::marker::Marker;
 use crate::inject::tables::{CONTAINERS, MAPS, Scope};
 use crate::inject::value::{at, nanos, objects, text};
+use crate::inject::{Template, all_told};
 use crate::policy::Site;
 use crate::qos;
 use crate::workload::Workload;
@@ -46,6 +46,41 @@ pub(super) fn change<'a>(
     }
     let unknown = || format!("no revision has the template {}, which its marker names", marker.hash);
     NextAction::Evict { why: why.unwrap_or_else(unknown) }
+}
+
+/// The change in place that gives `pod`, which has the content of the `goal`, back what was edited of it: images, labels and
+/// annotations. Nothing for all else: no pod is evicted for that.
+pub(super) fn restore(pod: &Workload, goal: Goal<'_>) -> NextAction {
+    if let Err(left) = check(pod).and_then(|()| verdict(pod, goal)) {
+        return NextAction::Leave(left);
+    }
+    let Some(marker) = goal.to.marker(pod) else {
+        return NextAction::Evict { why: "it does not carry the template".to_owned() };
+    };
+    let template = goal.to.as_written().as_listed(&pod.pod_pointer(), &marker);
+    let mut body = pod.body.clone();
+    for pointer in &marker.added {
+        let Some(listed) = Listed::parse(&pod.pod_pointer(), pointer) else { continue };
+        let Some(there) = locate(&body, &listed.tokens).ok().and_then(|place| body.pointer_mut(&place)) else {
+            continue;
+        };
+        let wanted = match listed.what {
+            What::Entry(map) => map.of(&template.spec).find(|(key, _)| *key == listed.split().0),
+            _ => None,
+        };
+        let image = template.item(&listed).and_then(|(item, _)| item.get("image"));
+        match (wanted, image, there.as_object_mut()) {
+            (Some((_, value)), ..) => *there = json!(value),
+            (None, Some(image), Some(container)) => drop(container.insert("image".to_owned(), image.clone())),
+            _ => {}
+        }
+    }
+    let rest = goal.to.edits(&pod.with_body(body.clone()));
+    if !rest.is_empty() {
+        let message = format!("{}; a running pod cannot take that back", all_told(&rest));
+        return NextAction::Leave(Unchanged::new(Cause::ContentEdited, message));
+    }
+    NextAction::InPlace { patch: guarded(&pod.body, &body), resize: None }
 }
 
 /// The controllers that make pods again, and of which the operator knows how many pods each keeps: group, kind and plural.

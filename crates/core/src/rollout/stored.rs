@@ -302,6 +302,39 @@ pub fn rolls(policy: &Policy) -> bool {
     policy.is_enforced() && policy.injects() && policy.rolling.is_some()
 }
 
+/// The policies with the stored contents by which they recognize what workloads carry. A policy of which no content is new stays
+/// the same.
+#[derive(Default)]
+pub struct Recognition {
+    known: BTreeMap<String, (Arc<Policy>, Arc<Policy>)>,
+}
+
+impl Recognition {
+    /// `policy`, which recognizes the contents of its `revisions`. They come oldest first.
+    pub fn of(&mut self, policy: &Arc<Policy>, revisions: &[StoredRevision]) -> Arc<Policy> {
+        let past = revisions.iter().rev().map(|stored| &stored.revision);
+        let past: Vec<Arc<Revision>> = past.filter(|past| policy.revision() != Some(&*past.hash)).cloned().collect();
+        if past.is_empty() || !policy.injects() {
+            self.known.remove(&policy.name);
+            return policy.clone();
+        }
+        if let Some((base, known)) = self.known.get(&policy.name)
+            && Arc::ptr_eq(base, policy)
+            && known.recognizes(&past)
+        {
+            return known.clone();
+        }
+        let fresh = Arc::new(Policy::clone(policy).knowing(past.into()));
+        self.known.insert(policy.name.clone(), (policy.clone(), fresh.clone()));
+        fresh
+    }
+
+    /// Forgets the policies for which `is_stored` is false.
+    pub fn retain(&mut self, is_stored: impl Fn(&str) -> bool) {
+        self.known.retain(|name, _| is_stored(name));
+    }
+}
+
 /// The policies with what rollouts make of them. A policy whose rollout has not moved stays the same.
 pub struct Splits {
     /// Whether the operator rolls out. If not, it stores no revisions that a policy could wait for.

@@ -23,6 +23,14 @@ pub struct UpdateStrategy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
 
+    /// What happens to a workload whose sidecar was edited, as by `kubectl set image '*=..'`, or by a webhook that rewrites
+    /// images. `Keep` (default): it stays as it is; `status.edited` counts it. `Restore`: rollouts give it the content of
+    /// the revision back, at the pace of `rollingUpdate`, also after they are complete. In a running pod they put images,
+    /// labels and annotations back, and evict no pod for that. What is edited again and again is left after a few times.
+    /// Without `type: RollingUpdate`, `Restore` is refused.
+    #[serde(skip_serializing_if = "EditedContent::is_kept")]
+    pub edited: EditedContent,
+
     /// True: the rollout stays where it is. No further workload is touched, and no further namespace gets the update
     /// revision. `scpol rollout pause` sets it, `scpol rollout resume` clears it.
     ///
@@ -34,6 +42,23 @@ impl UpdateStrategy {
     /// True if and only if the operator brings existing workloads up to date.
     pub fn rolls(&self) -> bool {
         self.type_ == UpdateStrategyType::RollingUpdate
+    }
+}
+
+/// What rollouts do with content that was edited.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EditedContent {
+    /// It stays.
+    #[default]
+    Keep,
+    /// It becomes that of the revision again.
+    Restore,
+}
+
+impl EditedContent {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_kept(&self) -> bool {
+        *self == Self::Keep
     }
 }
 

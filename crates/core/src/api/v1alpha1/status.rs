@@ -36,11 +36,16 @@ pub struct SidecarPolicyStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template_hash: Option<String>,
 
-    /// How many stored workloads the policy matches: `injected`, `outdated` and `missed` together.
+    /// How many stored workloads the policy matches: `injected`, `edited`, `outdated` and `missed` together.
     pub matched: i64,
 
     /// How many of the matched carry the template as it is now.
     pub injected: i64,
+
+    /// How many of the matched carry a template whose content was changed since, as by `kubectl set image '*=..'`. They stay
+    /// as they are, unless `updateStrategy.edited` is `Restore`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub edited: i64,
 
     /// How many of the matched carry an earlier template: they were created before the policy was edited.
     pub outdated: i64,
@@ -84,6 +89,10 @@ pub struct SidecarPolicyStatus {
     /// The latest workloads that could not be injected, at most 5.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// A workload that could not be injected.

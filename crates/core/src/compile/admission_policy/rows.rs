@@ -194,6 +194,23 @@ impl Rows<'_> {
         Ok(self.without_marker(policy, &variables.short("is_whole", whole), variables))
     }
 
+    /// The conditions that the pod has, under the marker of `policy`, one of the earlier contents that are let through. What is
+    /// too long for the server, or cannot be compared in CEL, is left out: then its create is refused.
+    pub(super) fn carries_past(&self, policy: &Policy, variables: &mut Variables) -> Vec<String> {
+        let mut found = Vec::new();
+        for past in policy.admitted_past() {
+            let (earlier, mut with) = (policy.with_content(&past.content), variables.clone());
+            let Ok(missing) = self.is_missing(&earlier, &mut with) else { continue };
+            let is_there = not(&every(vec![missing]));
+            let length = |variables: &Variables| variables.iter().map(|(_, text)| text.len()).sum::<usize>();
+            if is_there.len() + length(&with) - length(variables) <= MAX_CONDITION {
+                *variables = with;
+                found.push(is_there);
+            }
+        }
+        found
+    }
+
     /// True where the pod has no marker of `policy` with the current hash, or `whole` is false.
     fn without_marker(&self, policy: &Policy, whole: &str, environment: &mut dyn Environment) -> Term {
         let key = quoted(policy.marker_key());

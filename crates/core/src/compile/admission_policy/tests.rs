@@ -348,3 +348,49 @@ fn who_stays_beside_others_is_the_same_in_both_languages() {
         }
     }
 }
+
+#[test]
+fn an_earlier_content_is_let_through_under_fail_and_nothing_else_under_its_marker() {
+    use crate::content::{Content, Revision};
+    use crate::decision::Decision;
+    use crate::policy::Policies;
+    use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Seen};
+    let template = |image: &str| json!({ "containers": [{ "name": "a", "image": image }], "env": [{ "name": "TEAM", "value": "x" }] });
+    let of = |image: &str, refuses: bool| {
+        let spec = json!({ "template": template(image), "failurePolicy": if refuses { "Fail" } else { "Ignore" } });
+        policies(&[spec]).remove(0)
+    };
+    let (old, older, other) = (of("x:2", true), of("x:1", true), of("x:9", true));
+    let revision = |policy: &Policy| Arc::new(Revision::new(&policy.name, 1, Content::of(&policy.spec).unwrap()));
+    let knowing = |refuses| Policy::clone(&of("x:3", refuses)).knowing([revision(&old), revision(&older)].into());
+    let pod = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "web", "image": "web:1" }] } });
+    let body = json!({ "metadata": { "name": "web", "namespace": "shop" }, "spec": { "template": pod } });
+    let bare = Workload::new(Kind::find("apps", "deployments").unwrap(), body);
+    let created = |policy: &Arc<Policy>| {
+        bare.patched(&Decision::of(&Policies::new([policy.clone()]), &bare, &site()).plan(&bare))
+    };
+    let edited = |image: &str| {
+        let mut body = created(&old);
+        body["spec"]["template"]["spec"]["containers"][1]["image"] = json!(image);
+        body
+    };
+    for (what, body, refuses, expected) in [
+        ("the last revision", created(&old), true, true),
+        ("the one before", created(&older), true, true),
+        ("a revision that is not stored", created(&other), true, false),
+        ("nothing", bare.body.clone(), true, false),
+        ("other content under a known marker", edited("evil:1"), true, false),
+        ("the content of one revision under the marker of another", edited("x:1"), true, false),
+        ("nothing is refused", created(&old), false, false),
+    ] {
+        let (policy, mut variables) = (knowing(refuses), super::environment::Variables::default());
+        let access = super::access::Access::of(&bare.kind, &mut variables);
+        let rows = super::rows::Rows { access: &access, kind: &bare.kind, policies: &[&policy], old: None };
+        let terms = rows.carries_past(&policy, &mut variables);
+        let source = inlined(&super::cel::any(&terms), &variables);
+        let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST).unwrap();
+        let seen = Seen { object: &body, namespace: None };
+        assert_eq!(expression.test(&seen, &mut Budget::match_conditions()).unwrap(), expected, "{what}: {source}");
+        assert_eq!(terms.len(), if refuses { 2 } else { 0 });
+    }
+}

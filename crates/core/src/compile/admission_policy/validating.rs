@@ -4,7 +4,7 @@
 //! ValidatingAdmissionPolicy. Hence policies with `Ignore` have a separate one, whose name ends in `-ignore`.
 
 use super::access::Access;
-use super::cel::{all, not, quoted};
+use super::cel::{all, any, not, quoted};
 use super::environment::{AtHand, Environment as _, OBJECT, OLD, UPDATE, Variables};
 use super::expressions;
 use super::objects::{constraints, kind_name, registered};
@@ -143,7 +143,10 @@ impl Judged<'_> {
             let mut terms = vec![is_wanted(rows, policy, variables)?];
             terms.extend(is_delivered(policy, rows.access, self.site));
             let wanted = variables.define("wanted", &all(&terms));
-            let create = format!("!{wanted} || {}", not(&every(vec![rows.is_missing(policy, variables)?])));
+            let mut is_there = vec![not(&every(vec![rows.is_missing(policy, variables)?]))];
+            // Nothing here brings an earlier content to the present one.
+            is_there.extend(rows.carries_past(policy, variables));
+            let create = format!("!{wanted} || {}", any(&is_there));
             let lost = rows.loses_marker(policy, variables);
             let update = lost.map(|lost| format!("!({lost} && {wanted})"));
             let expression = rows.by_operation(policy, update, true, &create);

@@ -1,0 +1,135 @@
+//! Tests of `updateStrategy.edited: Restore`.
+
+use super::*;
+use crate::api::trust::Trust;
+use crate::content::Content;
+use crate::workload::Kind;
+use serde_json::json;
+
+fn site() -> Site {
+    Site { native_sidecars: true, trust: Trust::unbounded(), ..Site::new("scpol-system", [], []) }
+}
+
+fn policy(edited: &str, image: &str) -> Arc<Policy> {
+    let spec = json!({
+        "targets": [{"group": "apps", "resource": "deployments"}, {"group": "", "resource": "pods"}],
+        "updateStrategy": {"type": "RollingUpdate", "edited": edited},
+        "template": {
+            "metadata": {"labels": {"logs": "agent"}, "annotations": {"level": "info"}},
+            "containers": [{"name": "agent", "image": image, "args": ["run"]}],
+            "env": [{"name": "TEAM", "value": "a"}],
+            "volumes": [{"name": "logs", "emptyDir": {}}],
+        },
+    });
+    Arc::new(Policy::parse(&json!({"metadata": {"name": "p"}, "spec": spec}), &site()).unwrap())
+}
+
+fn workload(resource: &str) -> Workload {
+    let pod =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}});
+    let (group, mut body) = match resource {
+        "pods" => ("", pod),
+        _ => ("apps", json!({"spec": {"template": pod}})),
+    };
+    for (field, value) in [("name", "web"), ("namespace", "shop"), ("uid", "u"), ("resourceVersion", "7")] {
+        body["metadata"][field] = json!(value);
+    }
+    if resource == "pods" {
+        body["metadata"]["ownerReferences"] = json!([{"kind": "ReplicaSet", "name": "web", "controller": true}]);
+    }
+    Workload::new(Kind::find(group, resource).unwrap(), body)
+}
+
+fn created(workload: &Workload, policy: &Arc<Policy>) -> Workload {
+    let patch = Decision::of(&Policies::new([policy.clone()]), workload, &site()).plan(workload);
+    workload.with_body(workload.patched(&patch))
+}
+
+fn next(workload: &Workload, from: &Policy, to: &Arc<Policy>) -> NextAction {
+    let revision = |policy: &Policy| Revision::new("p", 1, Content::of(&policy.spec).unwrap());
+    let revisions = [revision(to), revision(from)];
+    let goal = Goal { to, policies: &Policies::new([to.clone()]), site: &site() };
+    next_action(workload, &revisions, goal, &Asked::default())
+}
+
+fn at<'a>(workload: &'a mut Workload, place: &str) -> &'a mut Value {
+    let pod = workload.pod_pointer();
+    workload.body.pointer_mut(&format!("{pod}{place}")).unwrap()
+}
+
+#[test]
+fn a_template_that_was_edited_is_that_of_the_revision_again_where_the_policy_says_so_and_stays_elsewhere() {
+    let (keep, restore, next_one) = (policy("Keep", "x:1"), policy("Restore", "x:1"), policy("Restore", "x:2"));
+    let original = workload("deployments");
+    type Change = fn(&mut Workload);
+    let changes: [(&str, Change); 7] = [
+        ("the image", |stored| *at(stored, "/spec/containers/1/image") = json!("app:2")),
+        ("a variable more", |stored| at(stored, "/spec/containers/1")["env"] = json!([{"name": "LOG", "value": "1"}])),
+        ("the variable of the user's container", |stored| *at(stored, "/spec/containers/0/env/0/value") = json!("b")),
+        ("a label", |stored| *at(stored, "/metadata/labels/logs") = json!("other")),
+        ("an annotation that is gone", |stored| {
+            at(stored, "/metadata/annotations").as_object_mut().unwrap().remove("level");
+        }),
+        ("a volume of another kind", |stored| at(stored, "/spec/volumes/0")["emptyDir"] = json!({"medium": "Memory"})),
+        ("a container that is gone", |stored| {
+            at(stored, "/spec/containers").as_array_mut().unwrap().pop();
+        }),
+    ];
+    for (what, change) in changes {
+        let mut stored = created(&original, &restore);
+        assert_eq!(next(&stored, &restore, &restore), NextAction::UpToDate, "{what}");
+        change(&mut stored);
+        assert!(matches!(carries(&stored, &restore, &site()), Carries::Other(_)), "{what}");
+        for to in [&restore, &next_one] {
+            let NextAction::PatchTemplate(patch) = next(&stored, &restore, to) else { panic!("{what}") };
+            let after = stored.with_body(stored.patched(&patch));
+            assert_eq!(after.body, created(&original, to).body, "{what}");
+            assert_eq!(next(&after, &restore, to), NextAction::UpToDate, "{what}");
+        }
+        match next(&stored, &keep, &keep) {
+            NextAction::UpToDate => {}
+            NextAction::Leave(left) => assert_eq!(left.cause, Cause::ContentEdited, "{what}"),
+            action => panic!("{what}: {action:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_a_marker_cannot_justify_is_not_restored() {
+    let restore = policy("Restore", "x:1");
+    let stored = created(&workload("deployments"), &restore);
+    let key = "injected.scpol.dev/p";
+    for (old, new) in [("/containers/agent", "/containers/app"), ("\"added\":[", "\"added\":[\"/spec/replicas\",")] {
+        let mut stored = stored.clone();
+        let marker = at(&mut stored, "/metadata/annotations")[key].as_str().unwrap().replace(old, new);
+        at(&mut stored, "/metadata/annotations")[key] = json!(marker);
+        *at(&mut stored, "/spec/containers/1/image") = json!("other");
+        match next(&stored, &restore, &restore) {
+            // The marker does not list what was changed.
+            NextAction::UpToDate => assert!(!marker.contains("/containers/agent"), "{marker}"),
+            NextAction::Leave(left) => assert_eq!(left.cause, Cause::ContentEdited, "{marker}"),
+            action => panic!("{marker}: {action:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_running_pod_gets_images_and_metadata_back_and_is_not_evicted_for_more() {
+    let (keep, restore) = (policy("Keep", "x:1"), policy("Restore", "x:1"));
+    let stored = created(&workload("pods"), &restore);
+    let mut edited = stored.clone();
+    *at(&mut edited, "/spec/containers/1/image") = json!("mirror/x:1");
+    *at(&mut edited, "/metadata/labels/logs") = json!("other");
+    *at(&mut edited, "/metadata/annotations/level") = json!("debug");
+    assert_eq!(next(&edited, &keep, &keep), NextAction::UpToDate);
+    let NextAction::InPlace { patch, resize: None } = next(&edited, &restore, &restore) else { panic!() };
+    assert_eq!(edited.patched(&patch), stored.body);
+    *at(&mut edited, "/spec/containers/1/args/0") = json!("other");
+    let NextAction::Leave(left) = next(&edited, &restore, &restore) else { panic!() };
+    assert_eq!(left.cause, Cause::ContentEdited);
+    assert!(left.message.contains("`args[0]`"), "{}", left.message);
+    // What admission adds to a pod is no edit.
+    let mut admitted = stored.clone();
+    at(&mut admitted, "/spec/containers/1")["volumeMounts"] = json!([{"name": "token", "mountPath": "/var/run"}]);
+    assert_eq!(next(&admitted, &restore, &restore), NextAction::UpToDate);
+}
