@@ -268,7 +268,7 @@ codes! {
     236 NotStartable "Change the field that the message names.";
     /// The workload stays as it is: content that would change or go belongs to another policy, too, whose marker lists it, or which adds
     /// the same.
-    237 SharedContent "Change the policy that the message names in the same way, or give the content another name in one of them. If that policy is gone: `scpol rollout remove` takes its content out, and `spec.replaces` hands it over.";
+    237 SharedContent "Change the policy that the message names in the same way, or give the content another name in one of them. If that policy is gone: `scpol rollout remove` takes its content out.";
     /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one.
     240 VariableNotJoined "Give the variable a `value` in the workload, or leave its container out: `spec.template.appContainers`.";
     /// A defect of ours: the object is tried again; a policy is refused.

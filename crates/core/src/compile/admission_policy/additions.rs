@@ -41,7 +41,10 @@ pub(super) struct Additions<'a> {
 
 impl<'a> Additions<'a> {
     pub(super) fn of(templates: &'a [Fitting<'a>], access: &'a Access, variables: &mut Variables) -> Self {
-        Self { templates, access, owned: Owned::beside(templates, access, variables) }
+        let replaced = templates.iter().map(|Fitting { delivery, fits, .. }| {
+            (delivery.template.marker_key.as_str(), fits.as_str(), delivery.kept.as_deref())
+        });
+        Self { templates, access, owned: Owned::beside(replaced, access, variables) }
     }
 }
 

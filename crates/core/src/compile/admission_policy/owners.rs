@@ -1,7 +1,6 @@
 //! What markers that stay list, as CEL: [`crate::inject::owners`] in another language.
 
 use super::access::Access;
-use super::additions::Fitting;
 use super::cel::{all, any, not, quoted};
 use super::environment::{Environment as _, Variables};
 use super::own::{LISTED, readable};
@@ -17,15 +16,20 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// The entries beside the injection of `templates`.
-    pub(super) fn beside(templates: &[Fitting<'_>], access: &Access, variables: &mut Variables) -> Self {
+    /// The entries beside the injection of templates, whose markers are `replaced`: the key, the condition of the injection, and
+    /// the marker that an update extends instead.
+    pub(super) fn beside<'a>(
+        replaced: impl Iterator<Item = (&'a str, &'a str, Option<&'a str>)>,
+        access: &Access,
+        variables: &mut Variables,
+    ) -> Self {
         if access.fresh.is_some() {
             return Self { added: None, nulls: String::new() };
         }
         let mut terms = Vec::new();
-        for Fitting { delivery, fits, .. } in templates {
-            let mut goes = vec![format!("k == {}", quoted(&delivery.template.marker_key)), fits.clone()];
-            goes.extend(delivery.kept.as_ref().map(|kept| format!("{kept} == \"\"")));
+        for (key, fits, kept) in replaced {
+            let mut goes = vec![format!("k == {}", quoted(key)), fits.to_owned()];
+            goes.extend(kept.map(|kept| format!("{kept} == \"\"")));
             let term = not(&all(&goes));
             if !terms.contains(&term) {
                 terms.push(term);
