@@ -1,29 +1,16 @@
 //! The stored revisions of policies, which are ControllerRevisions in the operator's namespace, as the watch shows them. Their form is in
 //! [`crate::rollout::stored`].
 
-use super::rights::{Right, may};
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::policy::PolicyRef;
 use crate::rollout::{Foreign, StoredRevision};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::Client;
 use kube::core::ApiResource;
 use std::collections::BTreeMap;
 
 /// The address of ControllerRevisions.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<ControllerRevision>(&())
-}
-
-/// Whether the revisions in `namespace` may be listed and watched. Without an answer, the attempt will tell.
-pub async fn may_be_read(client: &Client, namespace: &str) -> bool {
-    for verb in ["list", "watch"] {
-        let right = Right::everywhere(verb, "apps", "controllerrevisions").within(namespace);
-        if !may(client, &right).await.unwrap_or(true) {
-            return false;
-        }
-    }
-    true
 }
 
 /// The selector of ours.

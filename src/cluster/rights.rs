@@ -86,6 +86,17 @@ pub async fn may(client: &Client, right: &Right) -> Result<bool, CallError> {
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
+/// Whether the revisions in `namespace` may be listed and watched. Without an answer, the attempt will tell.
+pub async fn may_read_revisions(client: &Client, namespace: &str) -> bool {
+    for verb in ["list", "watch"] {
+        let right = Right::everywhere(verb, "apps", "controllerrevisions").within(namespace);
+        if !may(client, &right).await.unwrap_or(true) {
+            return false;
+        }
+    }
+    true
+}
+
 /// Whether the user that `question` names has the right in it.
 ///
 /// # Errors

@@ -27,7 +27,8 @@ use crate::api::condition::Progress;
 use crate::board::{Board, InForce, RolloutState};
 use crate::cluster::events::{EventReason, EventSubject};
 use crate::cluster::policies::Snapshot;
-use crate::cluster::revisions::{self, Knowledge};
+use crate::cluster::revisions::Knowledge;
+use crate::cluster::rights::may_read_revisions;
 use crate::policy::{Policy, PolicyRef, Site, checks};
 use crate::rollout::limit::Evictions;
 use crate::rollout::record::MINUTE;
@@ -301,7 +302,7 @@ impl Roller<'_> {
         self.asked = Some(now);
         let operator = operator.clone();
         self.running.spawn(async move {
-            let may_keep = revisions::may_be_read(&operator.client, &operator.site().operator_namespace).await;
+            let may_keep = may_read_revisions(&operator.client, &operator.site().operator_namespace).await;
             (String::new(), vec![Happened::MayKeep(may_keep)])
         });
     }

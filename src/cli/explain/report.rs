@@ -69,12 +69,8 @@ pub(super) struct PolicyAnswer {
     message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     fix: &'static str,
-    /// The additions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    adds: Vec<String>,
-    /// What was changed of the content that the workload has.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    edits: Vec<Edit>,
+    #[serde(flatten)]
+    content: AnsweredContent,
     /// The objects that the additions refer to, and that the workload's namespace must have.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     needs: BTreeSet<String>,
@@ -139,6 +135,18 @@ impl Effect {
             }
         }
     }
+}
+
+/// The content of a policy in a workload.
+#[derive(Serialize, Debug, Default)]
+#[serde(rename_all = "camelCase")]
+struct AnsweredContent {
+    /// The additions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    adds: Vec<String>,
+    /// What was changed of the content that the workload has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    edits: Vec<Edit>,
 }
 
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -416,7 +424,7 @@ impl PolicyAnswer {
             result,
             row: Some(LAST_ROW),
             message: format!("{}{message}", earlier(policy, workload)),
-            adds,
+            content: AnsweredContent { adds, edits: Vec::new() },
             needs: needs(&template),
             ports: shared_ports(&policy.as_written().spec, injected)
                 .into_iter()
@@ -472,7 +480,8 @@ impl PolicyAnswer {
         };
         if is_in_it && !edits.is_empty() {
             let answer = Self::coded(&left.policy.name, PolicyResult::Edited, Code::Edited, inject::all_told(&edits));
-            return Self { row: Some(left.reason.row), edits, ..answer };
+            let content = AnsweredContent { adds: Vec::new(), edits };
+            return Self { row: Some(left.reason.row), content, ..answer };
         }
         let before = if result.is_finding() { earlier(&left.policy, workload) } else { String::new() };
         let is_outdated = !before.is_empty();
@@ -483,7 +492,8 @@ impl PolicyAnswer {
             true => answer.fix,
             false => Code::Edited.fix(),
         };
-        Self { row: Some(left.reason.row), fix, edits, ..answer }
+        let content = AnsweredContent { adds: Vec::new(), edits };
+        Self { row: Some(left.reason.row), fix, content, ..answer }
     }
 
     fn invalid(invalid: &InvalidPolicy) -> Self {

@@ -9,7 +9,7 @@ use crate::cli::signals::Signals;
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::policies::{self, PolicyLimits, Snapshot};
-use crate::cluster::revisions;
+use crate::cluster::rights::may_read_revisions;
 use crate::cluster::servers::Servers;
 use crate::controller;
 use crate::engine;
@@ -289,7 +289,7 @@ fn follow_policies(
 /// created, whether or not a policy rolls.
 async fn ask_for_revisions(operator: Arc<Operator>, wanted: watch::Sender<bool>) {
     let site = operator.site();
-    while !*wanted.borrow() && !revisions::may_be_read(&operator.client, &site.operator_namespace).await {
+    while !*wanted.borrow() && !may_read_revisions(&operator.client, &site.operator_namespace).await {
         tokio::time::sleep(operator.timing.rollout.rights).await;
     }
     wanted.send_if_modified(|wants| !std::mem::replace(wants, true));

@@ -55,12 +55,20 @@ struct Summary {
     engine: String,
     matched: i64,
     injected: i64,
-    edited: i64,
     outdated: i64,
     missed: i64,
-    failed: i64,
     pending: i64,
+    #[serde(flatten)]
+    wide: WideCounts,
     age_seconds: i64,
+}
+
+/// The counts of one line that only `-o wide` shows.
+#[derive(Serialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct WideCounts {
+    edited: i64,
+    failed: i64,
 }
 
 pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<End> {
@@ -138,11 +146,10 @@ fn summary(policy: &Object) -> Summary {
         engine: status.engine.clone().unwrap_or_default(),
         matched: status.matched,
         injected: status.injected,
-        edited: status.edited,
         outdated: status.outdated,
         missed: status.missed,
-        failed: status.failed,
         pending: status.pending,
+        wide: WideCounts { edited: status.edited, failed: status.failed },
         age_seconds: age,
     }
 }
@@ -156,11 +163,10 @@ impl Summary {
         Self {
             matched: sum(|sums| sums.matched),
             injected: sum(|sums| sums.injected),
-            edited: sum(|sums| sums.edited),
             outdated: sum(|sums| sums.outdated),
             missed: sum(|sums| sums.missed),
-            failed: sum(|sums| sums.failed),
             pending: sum(|sums| sums.pending),
+            wide: WideCounts { edited: sum(|sums| sums.edited), failed: sum(|sums| sums.failed) },
             ..self
         }
     }
@@ -179,8 +185,8 @@ impl Summary {
             number(self.missed),
             number(self.pending),
             age(self.age_seconds),
-            number(self.edited),
-            number(self.failed),
+            number(self.wide.edited),
+            number(self.wide.failed),
             self.message.clone(),
         ]
     }

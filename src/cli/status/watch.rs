@@ -101,7 +101,7 @@ fn progress(policy: &Summary) -> String {
     }
     let mut text = format!("{}: {} of {} injected", policy.name, policy.injected, policy.matched);
     let numbers = [
-        (policy.edited, "edited"),
+        (policy.wide.edited, "edited"),
         (policy.outdated, "outdated"),
         (policy.missed, "missed"),
         (policy.pending, "pending"),
@@ -131,10 +131,9 @@ mod tests {
             engine: String::new(),
             matched: 40,
             injected,
-            edited: 0,
             outdated: 0,
             missed,
-            failed: 0,
+            wide: super::super::WideCounts::default(),
             pending: 0,
             age_seconds: 0,
         }
