@@ -3,7 +3,6 @@
 //! replica may be behind them, and a webhook with `failurePolicy: Ignore` fails without a word.
 
 use super::CheckSubject;
-use super::registrations::CHECK;
 use super::report::CheckItem;
 use crate::api::code::Code;
 use crate::capabilities::registration::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
@@ -20,6 +19,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+
+/// The check that these findings belong to.
+const CHECK: &str = "registrations";
 
 /// A registration that is in force for long answers at once. The second try is for a replica that has just started.
 static TIMING: LazyLock<timing::Registration> = LazyLock::new(|| {

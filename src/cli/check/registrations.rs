@@ -11,7 +11,7 @@ use crate::policy::Policy;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub(super) const CHECK: &str = "registrations";
+const CHECK: &str = "registrations";
 
 pub(super) async fn check(subject: &CheckSubject<'_>, registered: &[Piece]) -> Vec<CheckItem> {
     let (ours, foreign): (Vec<_>, Vec<_>) = registered.iter().partition(|piece| piece.is_generated());
