@@ -21,6 +21,7 @@ const PURE: &[&str] = &[
     "workloads/census.rs",
     "workloads/fleet.rs",
     "workloads/ledger.rs",
+    "workloads/recreate.rs",
     "workloads/reports/content.rs",
     "workloads/starts.rs",
     "workloads/waiting.rs",
@@ -559,18 +560,18 @@ fn source() -> PathBuf {
 }
 
 /// A file or folder of the checkout.
-fn source_of(path: &str) -> PathBuf {
+pub(crate) fn source_of(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// The lines of code, with their numbers. Tests at the end of a file are skipped, because they may import everything.
-fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     code.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
 /// The Rust files below `path`, without those that contain only tests.
-fn rust_files(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn rust_files(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];
     }

@@ -604,7 +604,7 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
     );
     assert!(answer["message"].as_str().unwrap().contains("of another version"), "{answer}");
     let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &injected);
-    assert!(ended.code == 1 && ended.err.contains("with `scpol uninject -p envoy`"), "{}", ended.err);
+    assert!(ended.code == 1 && ended.err.contains("with `scpol uninject -f FILE -p envoy`"), "{}", ended.err);
     let without = folder.scpol(&["uninject", "-f", "-", "-p", "envoy"], &injected);
     let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &without.out);
     assert!(ended.code == 0 && ended.out.contains("v1.32.0"), "{ended:?}");

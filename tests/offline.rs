@@ -22,6 +22,9 @@ mod laws;
 mod lint;
 mod manifests;
 mod policies;
+mod printed;
+#[path = "support/printed.rs"]
+mod printed_table;
 mod readers;
 mod refit;
 mod tools;

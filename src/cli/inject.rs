@@ -234,7 +234,7 @@ impl Injection<'_> {
             }
             Code::NamespaceUnreadable => ": give its manifest with -f, too".to_owned(),
             Code::NameConflict if other_version(&left.policy, workload).is_some() => {
-                format!(": another version is in it; take it out first, with `scpol uninject -p {policy}`")
+                format!(": another version is in it; take it out first, with `scpol uninject -f FILE -p {policy}`")
             }
             _ => would.map_or(String::new(), |would| format!(": {would}")),
         };

@@ -1,7 +1,9 @@
 //! How a stored workload is behind a policy that matches it, and what to do. Pure. `scpol status` and the reports use it.
 
 use super::census::{self, Tally};
+use super::recreate;
 use crate::api::code::Code;
+use crate::api::is_policy_name;
 use crate::decision::{Decision, Outcome};
 use crate::inject;
 use crate::policy::{Policies, Policy, PolicyRef, Reason, Site};
@@ -129,33 +131,17 @@ fn remedy(taken_out: &[String], workload: &Workload, resource: &ApiResource) -> 
         (Some(("cj", _)), _) => "the next one of its CronJob is created anew".to_owned(),
         (Some((kind, maker)), _) => format!("kubectl rollout restart -n {namespace} {kind}/{maker}"),
         (None, Some(owner)) if owner["kind"] == "Job" => "the next one of its Job is created anew".to_owned(),
-        (None, Some(_)) => format!("kubectl delete -n {namespace} {}/{name}", address(resource)),
-        // API servers reject a Job with the selector of another Job, and the stored one has such a selector.
-        (None, None) if workload.kind.resource == "jobs" => "delete it, and create it from its own manifest".to_owned(),
-        (None, None) => {
-            let uninject = match taken_out {
-                [] => String::new(),
-                names => format!(" | scpol uninject -f - -p {}", names.join(" -p ")),
-            };
-            let address = address(resource);
-            format!("kubectl get -n {namespace} {address}/{name} -o yaml{uninject} | kubectl replace --force -f -")
-        }
+        (None, Some(_)) => format!("kubectl delete -n {namespace} {}/{name}", recreate::address(resource)),
+        (None, None) => recreate::command(taken_out, workload, resource),
     }
 }
 
-/// The resource for kubectl, unambiguous even on old servers, which have Deployments in two groups.
-fn address(resource: &ApiResource) -> String {
-    if resource.group.is_empty() {
-        return resource.plural.clone();
-    }
-    format!("{}.{}.{}", resource.plural, resource.version, resource.group)
-}
-
-/// The owner of `workload`, as the short kind and the name; none if the owner is nothing that a policy may target.
+/// The owner of `workload`, as the short kind and the name; none if the owner is nothing that a policy may target. Users can write
+/// owners, and commands with the name are printed: so it is the name of an object.
 pub fn maker(workload: &Workload) -> Option<(&'static str, &str)> {
     let metadata = &workload.body["metadata"];
     let owner = workload.controller()?;
-    let name = owner["name"].as_str()?;
+    let name = owner["name"].as_str().filter(|name| is_policy_name(name))?;
     match owner["kind"].as_str()? {
         // The name of a ReplicaSet is that of its Deployment and the hash of the template.
         "ReplicaSet" => {
@@ -193,11 +179,16 @@ mod tests {
             (by("DaemonSet", "log"), "kubectl rollout restart -n shop ds/log"),
             (by("Job", "once"), "the next one of its Job is created anew"),
             (by("ReplicationController", "rc"), "kubectl delete -n shop pods/web-6d4b-x"),
-            (json!([]), "kubectl get -n shop pods/web-6d4b-x -o yaml | kubectl replace --force -f -"),
+            (by("ReplicaSet", "web; rm -rf /;-6d4b"), "kubectl delete -n shop pods/web-6d4b-x"),
+            (by("DaemonSet", "$(reboot)"), "kubectl delete -n shop pods/web-6d4b-x"),
+            (
+                json!([]),
+                "kubectl get -n shop pods/web-6d4b-x -o yaml | scpol uninject --recreate -f - | kubectl replace --force -f -",
+            ),
         ] {
             assert_eq!(told("", "pods", "Pod", &[], owner), expected);
         }
-        let job = "delete it, and create it from its own manifest";
+        let job = "delete it, and create it from its own manifest: the stored one has the selector of another Job";
         assert_eq!(told("batch", "jobs", "Job", &[], Value::Null), job);
         for (taken_out, uninject) in [(&[][..], ""), (&["a", "b"], " | scpol uninject -f - -p a -p b")] {
             let get = "kubectl get -n shop deployments.v1.apps/web-6d4b-x -o yaml";

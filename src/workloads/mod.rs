@@ -8,6 +8,7 @@ pub mod behind;
 pub mod census;
 pub mod fleet;
 pub mod ledger;
+pub mod recreate;
 pub mod report;
 pub mod reports;
 pub mod starts;

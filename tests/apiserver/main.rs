@@ -17,6 +17,8 @@ mod console;
 mod hostile;
 #[path = "../policies/mod.rs"]
 mod policies;
+#[path = "../support/printed.rs"]
+mod printed_table;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -54,6 +56,7 @@ mod pages;
 mod parity;
 mod pods;
 mod prelude;
+mod printed;
 mod readers;
 mod refused;
 mod replicas;
@@ -112,6 +115,7 @@ const TESTS: &[&[runner::Test]] = &[
     pages::TESTS,
     parity::TESTS,
     pods::TESTS,
+    printed::TESTS,
     readers::TESTS,
     refused::TESTS,
     replicas::TESTS,

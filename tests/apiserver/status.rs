@@ -19,8 +19,8 @@ pub(crate) async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Va
     Ok((code, serde_json::from_str(&printed).with_context(|| printed.clone())?))
 }
 
-/// Runs the suggested command of a report.
-async fn follow(world: &World, command: &str) -> Result<()> {
+/// Runs a printed command.
+pub(crate) async fn follow(world: &World, command: &str) -> Result<()> {
     let scpol = Path::new(env!("CARGO_BIN_EXE_scpol")).parent().context("a folder")?;
     let path = format!("{}:{}:{}", world.cluster.assets().display(), scpol.display(), std::env::var("PATH")?);
     let output = tokio::process::Command::new("bash")

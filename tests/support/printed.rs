@@ -1,0 +1,87 @@
+//! Every command that messages of the product print, and how a test tries it.
+
+/// How a command is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// By this script, which `tests/apiserver/printed.rs` runs on a prepared cluster. Empty: the command itself.
+    Here(&'static str),
+    /// By the test of that name.
+    By(&'static str),
+    /// It is no command to be followed as it stands, for this reason.
+    Name(&'static str),
+}
+
+use Tried::{By, Here, Name};
+
+const OF_A_POLICY: &str = "the name of a command, in a message about one policy";
+const OF_A_POD: &str = "the name of a command, in a message that names the pod";
+const CONVERT: &str = "apiserver::migrate, which follows the steps of docs/migrate.md";
+
+/// The texts as they stand in the sources.
+pub(crate) const PRINTED: &[(&str, Tried)] = &[
+    ("kubectl api-resources", Here("")),
+    ("kubectl apply", Name("it says what kubectl would keep of two manifests")),
+    ("kubectl config", Name("it names what reads the file")),
+    ("kubectl delete -n {namespace} {}/{name}", By("printed::a_pod_is_created_anew_by_the_command_that_status_prints")),
+    (
+        "kubectl delete controllerrevision -n scpol-system NAME",
+        Here("kubectl delete controllerrevision -n scpol-system foreign"),
+    ),
+    ("kubectl delete initializerconfigurations {}", By(CONVERT)),
+    ("kubectl delete {handle}", By(CONVERT)),
+    ("kubectl describe", Name("the name of a command, beside `kubectl logs`")),
+    ("kubectl describe pod", Name(OF_A_POD)),
+    ("kubectl describe scpol {name}", Here("kubectl describe scpol envoy")),
+    ("kubectl edit initializerconfigurations {configuration}", Name("it opens an editor")),
+    ("kubectl explain sidecarpolicies.spec", Here("")),
+    (
+        "kubectl get -n {namespace} {address}/{name} -o yaml{filter} | kubectl replace --force{cascade} -f -",
+        By("printed::a_pod_is_created_anew_by_the_command_that_status_prints"),
+    ),
+    ("kubectl get -n {} {} && ", By("printed::a_pod_is_created_anew_by_the_command_that_status_prints")),
+    ("kubectl get scpol {policies_of}", Here("kubectl get scpol envoy")),
+    ("kubectl get scpol {}", Here("kubectl get scpol envoy")),
+    ("kubectl kustomize FOLDER | scpol ... -f -", Here("kubectl kustomize config/default | scpol lint -f -")),
+    ("kubectl label initializerconfigurations {configurations} app.kubernetes.io/managed-by=scpol", By(CONVERT)),
+    ("kubectl logs", Name("the name of a command, beside `kubectl describe`")),
+    (
+        r#"kubectl patch scpol {policy} --type=merge -p '{{"spec":{{"updateStrategy":{{"type":"RollingUpdate"}}}}}}'"#,
+        Here(r#"kubectl patch scpol envoy --type=merge -p '{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}'"#),
+    ),
+    ("kubectl replace", Name("it says what has replaced an object")),
+    (
+        "kubectl rollout restart -n {namespace} {kind}/{maker}",
+        By("printed::a_pod_is_created_anew_by_the_command_that_status_prints"),
+    ),
+    ("kubectl rollout resume", Name("the name of a command, in a message about one workload")),
+    (
+        "kubectl scale -n {namespace} deployments.v1.apps {OPERATOR} --replicas=2",
+        Here("kubectl scale -n scpol-system deployments.v1.apps scpol --replicas=2"),
+    ),
+    ("kubectl scpol", By("commands::the_binary_is_a_plugin_of_kubectl")),
+    ("scpol check", Here("")),
+    ("scpol check --engine Webhook", Here("")),
+    ("scpol crd --api v1beta1", Here("")),
+    ("scpol crd | kubectl apply -f -", Here("")),
+    ("scpol drain", Here("")),
+    ("scpol drain --initializer NAME", Here("scpol drain --initializer a.example.com")),
+    ("scpol drain --list", Here("")),
+    ("scpol explain", Name("the name of a command, in a message about one workload")),
+    ("scpol help", Here("")),
+    ("scpol inject -f MANIFESTS -p policies.yaml{} --diff", By("offline::commands, with docs/migrate.md")),
+    ("scpol rollout history {policy}", Here("scpol rollout history envoy")),
+    ("scpol rollout remove", Name(OF_A_POLICY)),
+    ("scpol rollout restart", Name(OF_A_POLICY)),
+    ("scpol rollout resume", Name(OF_A_POLICY)),
+    ("scpol rollout resume POLICY", Here("scpol rollout resume envoy")),
+    ("scpol rollout resume {name}", Here("scpol rollout resume envoy")),
+    ("scpol rollout status POLICY", Here("scpol rollout status envoy")),
+    ("scpol rollout undo POLICY", By("rollout_commands")),
+    ("scpol status", Here("")),
+    ("scpol status POLICY", Here("scpol status envoy")),
+    ("scpol status POLICY -n {namespace}", Here("scpol status envoy -n default")),
+    ("scpol status {name}", Here("scpol status envoy")),
+    ("scpol uninject", Name("the name of a command, in a message about a manifest")),
+    ("scpol uninject -f FILE -p {policy}", Here("scpol uninject -f tests/golden/env-equal/workload.yaml -p envoy")),
+    ("scpol uninstall", By("uninstall")),
+];
