@@ -359,7 +359,10 @@ async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
         (judging("object.spec.nowhere == 1", Value::Null, "Ignore"), None),
         (judging("object.spec.nowhere == 1", Value::Null, "Fail"), Some("no such key: nowhere")),
         (judging("!has(object.metadata.uid) && !has(object.metadata.creationTimestamp)", Value::Null, "Fail"), None),
-        (refusing(json!({ "containers": [{ "name": "app", "image": "other" }] })), Some("refuses this Pod: SCP0213: ")),
+        (
+            refusing(json!({ "containers": [{ "name": "app", "image": "other" }] })),
+            Some("refuses this Pod: SCP0200: container `app` exists with another `image`"),
+        ),
         (refusing(json!({ "containers": [{ "name": "side", "image": "x" }] })), None),
     ];
     let mut objects = Vec::new();

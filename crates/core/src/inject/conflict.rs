@@ -147,7 +147,8 @@ fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<String>
     None
 }
 
-fn article(noun: &str) -> String {
+/// `noun` with its article.
+pub(crate) fn article(noun: &str) -> String {
     let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {noun}")
 }

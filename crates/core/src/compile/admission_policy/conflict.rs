@@ -72,7 +72,7 @@ pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, 
         terms.extend(inner(delivery, access, own, variables)?.iter().map(|term| variables.define("inner_fits", term)));
     }
     terms.extend(host_ports(delivery, access));
-    terms.extend(volumes(delivery, access, variables));
+    terms.extend(volumes(delivery, access, variables).into_iter().map(|(_, is_there)| is_there));
     terms.extend(needs::met(delivery, access, variables));
     Ok(all(&terms))
 }
@@ -135,23 +135,23 @@ fn inner(
         .collect())
 }
 
-/// The conditions that the workload has the volumes that the template's containers and mounts name.
-fn volumes(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) -> Vec<String> {
+/// The volumes that the template's containers and mounts name, each with the condition that the workload has it.
+pub(super) fn volumes(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) -> Vec<(String, String)> {
     let spec = &delivery.template.spec;
     let containers: Vec<_> = conflict::running(delivery.template).collect();
     let by_containers = containers.iter().flat_map(|container| container.volumes());
     let by_mounts = spec.volume_mounts.iter().filter_map(|mount| mount.get("name")?.as_str());
     let needed: BTreeSet<&str> = by_containers.chain(by_mounts).filter(|name| !has_volume(spec, name)).collect();
-    let is_there = |name: &str| {
+    let mut is_there = |name: &str| {
         let mut places = vec![access.names("volumes", variables)];
         places.extend(access.claims(variables));
         any(&places.iter().map(|names| format!("{} in {names}", quoted(name))).collect::<Vec<_>>())
     };
-    needed.into_iter().map(is_there).collect()
+    needed.into_iter().map(|name| (name.to_owned(), is_there(name))).collect()
 }
 
 /// The condition that no container of the workload uses one of the template's host ports at the same time.
-fn host_ports(delivery: &Delivery<'_>, access: &Access) -> Option<String> {
+pub(super) fn host_ports(delivery: &Delivery<'_>, access: &Access) -> Option<String> {
     let own = on(delivery, access, Network::Own);
     if !delivery.is_for_host_network() {
         return own;

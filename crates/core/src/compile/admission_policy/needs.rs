@@ -52,7 +52,8 @@ pub(super) struct Included<'a> {
     pub(super) is_in: String,
 }
 
-fn want(want: &Want, access: &Access, variables: &mut Variables) -> String {
+/// The condition that the pod is as `want` says.
+pub(super) fn want(want: &Want, access: &Access, variables: &mut Variables) -> String {
     match want {
         Want::Field(path, test) => field(&access.value(&access.spec, path), test),
         Want::Container(name) => {

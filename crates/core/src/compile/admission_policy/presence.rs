@@ -104,7 +104,7 @@ impl Claimed<'_> {
     /// The condition that the container `c` may be the user's own, and has a name that the policy reaches. Containers that any
     /// policy of the resource names are not: that is cheaper than to read all markers, and servers below 1.33 have no
     /// functions to do it.
-    fn is_reached(&self) -> String {
+    pub(super) fn is_reached(&self) -> String {
         let (globs, name) = (&self.policy.as_written().spec.app_containers, self.access.text_in("c", "name"));
         let specs = self.policies.iter().map(|policy| &policy.as_written().spec);
         let containers = specs.flat_map(|spec| spec.containers.iter().chain(&spec.init_containers));

@@ -119,7 +119,7 @@ pub(super) fn act_on_updates(policies: &[&Policy], kind: &Kind) -> bool {
 
 impl Rows<'_> {
     /// The content of `policy` in the pod.
-    fn claimed<'a>(&'a self, policy: &'a Policy) -> Claimed<'a> {
+    pub(super) fn claimed<'a>(&'a self, policy: &'a Policy) -> Claimed<'a> {
         Claimed { policy, forms: policy.forms(self.kind), access: self.access, policies: self.policies }
     }
 
@@ -212,7 +212,7 @@ impl Rows<'_> {
     }
 
     /// True where the pod has no marker of `policy` with the current hash, or `whole` is false.
-    fn without_marker(&self, policy: &Policy, whole: &str, environment: &mut dyn Environment) -> Term {
+    pub(super) fn without_marker(&self, policy: &Policy, whole: &str, environment: &mut dyn Environment) -> Term {
         let key = quoted(policy.marker_key());
         let is_ours = |value: &str| all(&[is_current(policy, value), whole.to_owned()]);
         match self.access.shape {

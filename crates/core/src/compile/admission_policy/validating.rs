@@ -5,15 +5,18 @@
 
 use super::access::Access;
 use super::cel::{all, any, not, quoted};
+use super::delivery::Delivery;
 use super::environment::{AtHand, Environment as _, OBJECT, OLD, UPDATE, Variables};
 use super::expressions;
 use super::objects::{constraints, kind_name, registered};
+use super::reasons::{self, Lacking};
 use super::rows::{self, Rows, Term, act_on_updates, every, is_wanted};
-use super::{API, Cel, Inexpressible, delivery, loss};
+use super::{API, Cel, Inexpressible, conflict, delivery, loss};
 use crate::Unavailable;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
 use crate::capabilities::Capabilities;
+use crate::inject::pod::Network;
 use crate::naming::{IGNORING, PROBE, namespaces, refusal_of, shared_name};
 use crate::outside::escaped;
 use crate::policy::refused::Refused;
@@ -44,73 +47,89 @@ pub fn validating(
         if policies.is_empty() {
             continue;
         }
-        let mut spec = spec(kind, &policies, &injecting, failure_policy, cluster, site)?;
-        if let Some(validations) = spec["validations"].as_array_mut() {
-            validations.insert(0, probe(site, &name));
-        }
-        let actions = json!({ "validationActions": ["Deny"] });
-        objects.extend(registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec, actions)?);
+        let rendered = |says_why| {
+            let judging = Judging { kind, policies: &policies, injecting: &injecting, cluster, site, says_why };
+            let mut spec = judging.spec(failure_policy)?;
+            if let Some(validations) = spec["validations"].as_array_mut() {
+                validations.insert(0, probe(site, &name));
+            }
+            let actions = json!({ "validationActions": ["Deny"] });
+            registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec, actions)
+        };
+        // What is too large with the reasons may fit without them.
+        objects.extend(rendered(true).or_else(|_| rendered(false))?);
     }
     Ok(objects)
 }
 
-/// The spec for `policies`. `injecting` are all with a template for the resource.
-fn spec(
-    kind: &Kind,
-    policies: &[&Policy],
-    injecting: &[&Policy],
-    failure_policy: &str,
-    cluster: &Capabilities,
-    site: &Site,
-) -> Result<Value, Unavailable> {
-    let mut variables = Variables::default();
-    let mut validations = Vec::new();
-    let is_updating = act_on_updates(policies, kind);
-    let access = Access::of(kind, &mut AtHand);
-    let probing = rows::is_own(site);
-    let mut guards = rows::is_ordinary(kind);
-    guards.push(Term::Plain(format!("(!({probing}) || {})", rows::is_probe())));
-    let mut conditions = vec![json!({ "name": "ordinary", "expression": every(guards) })];
-    if is_updating {
-        let expression = format!("!({UPDATE}) || ({} && !({probing}))", loss::is_alive());
-        conditions.push(json!({ "name": "update", "expression": expression }));
+/// What a ValidatingAdmissionPolicy is made of.
+struct Judging<'a> {
+    kind: &'a Kind,
+    policies: &'a [&'a Policy],
+    /// All policies with a template for the resource.
+    injecting: &'a [&'a Policy],
+    cluster: &'a Capabilities,
+    site: &'a Site,
+    /// Whether a rejection says what keeps the template out.
+    says_why: bool,
+}
+
+impl Judging<'_> {
+    fn spec(&self, failure_policy: &str) -> Result<Value, Unavailable> {
+        let Self { kind, policies, injecting, cluster, site, .. } = *self;
+        let mut variables = Variables::default();
+        let is_updating = act_on_updates(policies, kind);
+        let probing = rows::is_own(site);
+        let mut validations = Vec::new();
+        for policy in policies {
+            let own = self.validations(policy, &mut variables)?;
+            validations.extend(own.into_iter().map(|mut validation| {
+                let expression = validation["expression"].as_str().unwrap_or_default();
+                validation["expression"] = json!(format!("{probing} || {expression}"));
+                validation
+            }));
+        }
+        let access = Access::of(kind, &mut AtHand);
+        let mut guards = rows::is_ordinary(kind);
+        guards.push(Term::Plain(format!("(!({probing}) || {})", rows::is_probe())));
+        let mut conditions = vec![json!({ "name": "ordinary", "expression": every(guards) })];
+        if is_updating {
+            let expression = format!("!({UPDATE}) || ({} && !({probing}))", loss::is_alive());
+            conditions.push(json!({ "name": "update", "expression": expression }));
+        }
+        let rows = Rows { access: &access, kind, policies: injecting, old: None };
+        conditions.extend(rows::conditions(&rows, policies, site));
+        let mut constraints = constraints(kind, policies, cluster);
+        // A rejecting policy must not match a protected namespace, except the operator's own with its probes.
+        let protected = site.protected_namespaces.iter().filter(|name| **name != site.operator_namespace);
+        constraints["namespaceSelector"] = json!({ "matchExpressions": [namespaces("NotIn", protected)] });
+        Ok(json!({
+            "failurePolicy": failure_policy,
+            "matchConstraints": constraints,
+            "matchConditions": conditions,
+            "variables": variables.to_value(),
+            "validations": validations,
+        }))
     }
-    conditions.extend(rows::conditions(
-        &Rows { access: &access, kind, policies: injecting, old: None },
-        policies,
-        site,
-    ));
-    for policy in policies {
+
+    /// The validations of one policy.
+    fn validations(&self, policy: &Policy, variables: &mut Variables) -> Result<Vec<Value>, Unavailable> {
+        let Self { kind, policies, injecting, cluster, site, says_why } = *self;
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
-        let access = Access::of(own, &mut variables);
-        let old = is_updating.then(|| Access::at(OLD, own, &mut variables));
+        let access = Access::of(own, variables);
+        let old = act_on_updates(policies, kind).then(|| Access::at(OLD, own, variables));
         let rows = Rows { access: &access, kind, policies: injecting, old: old.as_ref() };
         let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
-        let judged = Judged { policy, rows: &rows, site, told };
-        let own = judged.validations(&mut variables).map_err(|what| what.of(policy))?;
-        if expressions::is_seen(&variables) && cluster.minor != (0, 0) && !cluster.at_least(1, 33) {
+        let judged = Judged { policy, rows: &rows, site, told, says_why };
+        let own = judged.validations(variables).map_err(|what| what.of(policy))?;
+        if expressions::is_seen(variables) && cluster.minor != (0, 0) && !cluster.at_least(1, 33) {
             let what = "on a server below 1.33 its expressions must not look at all of `object` or `object.metadata`, nor at what \
                         only the server sets; name the fields that are meant";
             return Err(Inexpressible::new(what).of(policy));
         }
-        validations.extend(own.into_iter().map(|mut validation| {
-            let expression = validation["expression"].as_str().unwrap_or_default();
-            validation["expression"] = json!(format!("{probing} || {expression}"));
-            validation
-        }));
+        Ok(own)
     }
-    let mut constraints = constraints(kind, policies, cluster);
-    // A rejecting policy must not match a protected namespace, except the operator's own with its probes.
-    let protected = site.protected_namespaces.iter().filter(|name| **name != site.operator_namespace);
-    constraints["namespaceSelector"] = json!({ "matchExpressions": [namespaces("NotIn", protected)] });
-    Ok(json!({
-        "failurePolicy": failure_policy,
-        "matchConstraints": constraints,
-        "matchConditions": conditions,
-        "variables": variables.to_value(),
-        "validations": validations,
-    }))
 }
 
 /// The validation that rejects a probe which asks the registration `name`.
@@ -126,6 +145,10 @@ fn validation(expression: &str, message: &str) -> Value {
     json!({ "expression": expression, "message": message, "reason": "Forbidden" })
 }
 
+/// The most bytes of text that say why one policy rejects. A ValidatingAdmissionPolicy with 60 such policies is no larger than the
+/// server takes.
+pub(super) const MAX_WHY: usize = 10_000;
+
 /// A policy that judges.
 struct Judged<'a> {
     policy: &'a Policy,
@@ -133,9 +156,11 @@ struct Judged<'a> {
     site: &'a Site,
     /// The beginning of its messages.
     told: String,
+    /// See [`Judging`].
+    says_why: bool,
 }
 
-impl Judged<'_> {
+impl<'a> Judged<'a> {
     fn validations(&self, variables: &mut Variables) -> Result<Vec<Value>, Inexpressible> {
         let Self { policy, rows, .. } = *self;
         let mut validations = Vec::new();
@@ -151,11 +176,67 @@ impl Judged<'_> {
             let update = lost.map(|lost| format!("!({lost} && {wanted})"));
             let expression = rows.by_operation(policy, update, true, &create);
             let message = self.message(Code::SidecarMissing, "it would be stored without the sidecar");
-            validations.push(validation(&expression, &message));
+            let mut missing = validation(&expression, &message);
+            if self.says_why
+                && let Some(why) = self.why(&wanted, &message, variables)
+            {
+                missing["messageExpression"] = json!(why);
+            }
+            validations.push(missing);
         }
         validations.extend(self.of_pods(variables)?);
         validations.extend(self.of_demands(variables)?);
         Ok(validations)
+    }
+
+    /// What keeps the template out of a workload that is `wanted` and comes without it, as text of CEL; `message` if it is nothing
+    /// in the workload. The server evaluates it for each create, so the cheap conditions come first. None if it is too long: the
+    /// message is the same for all then.
+    fn why(&self, wanted: &str, message: &str, variables: &mut Variables) -> Option<String> {
+        let before = variables.clone();
+        let length = |variables: &Variables| variables.iter().map(|(_, expression)| expression.len()).sum::<usize>();
+        let why = self.first_reason(message, variables).ok().and_then(|first| {
+            let (policy, rows) = (self.policy, self.rows);
+            let unmarked = every(vec![rows.without_marker(policy, "true", variables)]);
+            let is_asked = all(&[rows.by_operation(policy, None, false, "true"), wanted.to_owned(), unmarked]);
+            let why = format!("{is_asked} ? {first} : {}", quoted(message));
+            (why.len() + length(variables) - length(&before) <= MAX_WHY).then_some(why)
+        });
+        if why.is_none() {
+            *variables = before;
+        }
+        why
+    }
+
+    /// The first reason of a workload that lacks the sidecar, else `message`.
+    fn first_reason(&self, message: &str, variables: &mut Variables) -> Cel {
+        let Self { policy, rows, site, .. } = *self;
+        let forms =
+            |policy, variables: &mut Variables| Delivery::all(policy, "true", rows.kind, site, rows.access, variables);
+        let own = forms(policy, variables);
+        let mut others = Vec::new();
+        for other in rows.policies.iter().filter(|other| other.name != policy.name) {
+            let rivals = forms(other, variables).into_iter();
+            let is_rival = |rival: &Delivery<'_>| own.iter().any(|own| conflict::collide(own, rival, Network::Own));
+            let rivals: Vec<_> = rivals.filter(is_rival).collect();
+            if rivals.is_empty() {
+                continue;
+            }
+            let selected = is_wanted(rows, other, variables)?;
+            let selected = variables.define("rival", &selected);
+            let matching = |mut rival: Delivery<'a>| {
+                rival.matches = all(&[selected.clone(), rival.matches]);
+                rival
+            };
+            others.extend(rivals.into_iter().map(matching));
+        }
+        let claimed = rows.claimed(policy);
+        let mut reasons = Vec::new();
+        for delivery in &own {
+            let of_form = Lacking { delivery, others: &others, claimed: &claimed }.reasons(variables)?.into_iter();
+            reasons.extend(of_form.map(|reason| reason.only_where(&delivery.matches)));
+        }
+        Ok(reasons::first(&reasons, |code| self.message(code, ""), &quoted(message)))
     }
 
     fn message(&self, code: Code, why: &str) -> String {
