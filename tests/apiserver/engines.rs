@@ -3,6 +3,7 @@
 use crate::migrate::Beside;
 use crate::prelude::*;
 use crate::status::report;
+use controlplane::Builder;
 
 crate::tests![
     the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operator_frozen_and_alive,
@@ -12,7 +13,9 @@ crate::tests![
     without_an_operator_an_admission_policy_goes_on_injecting,
     a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine,
     what_is_told_to_be_in_force_judges_at_once_whatever_its_failure_policy,
-    a_policy_that_must_can_end_in_every_way_and_no_create_is_refused,
+    a_policy_that_must_can_end_in_every_way_and_no_create_is_refused = ends(ControlPlane::builder(Version::NEWEST)),
+    where_owners_are_collected_a_policy_that_must_can_end_in_every_way_and_no_create_is_refused =
+        ends(ControlPlane::builder(Version::NEWEST).nodes(1)),
 ];
 
 /// The engines of a server version, as policies name them.
@@ -341,7 +344,7 @@ async fn what_is_told_to_be_in_force_judges_at_once_whatever_its_failure_policy(
 
 /// A policy with `failurePolicy: Fail` that is deleted, switched off or delivered otherwise. The server goes on rejecting what lacks
 /// the sidecar for about a second after what rejects is deleted, so until then it must be injected.
-async fn a_policy_that_must_can_end_in_every_way_and_no_create_is_refused() -> Result<()> {
+async fn ends(builder: Builder) -> Result<()> {
     let endings = [
         ("deleted", None),
         ("suspended", Some(json!({ "suspend": true }))),
@@ -350,7 +353,7 @@ async fn a_policy_that_must_can_end_in_every_way_and_no_create_is_refused() -> R
         ("no longer so strict", Some(json!({ "failurePolicy": "Ignore" }))),
         ("delivered by the other engine", Some(json!({ "engine": "MutatingAdmissionPolicy" }))),
     ];
-    let (world, _operator) = world(Version::NEWEST).await?.operated(&[]).await?;
+    let (world, _operator) = World::with(builder).await?.operated(&[]).await?;
     for (engine, endings) in [("Webhook", &endings[..]), ("MutatingAdmissionPolicy", &endings[..2])] {
         for (ending, edit) in endings {
             let mut spec = by(engine, sidecar("envoy"));
