@@ -224,8 +224,10 @@ impl Edition {
 pub enum Meanwhile {
     /// Those that are registered: they require nothing that changes.
     AsIs,
-    /// Only these objects, which an engine rendered.
+    /// Only these objects, which an engine rendered. Nothing was in force before.
     Only(Vec<Value>),
+    /// The same after others were in force. The garbage collector may have deleted those already.
+    Fewer(Vec<Value>),
 }
 
 /// Registers `objects`, which `engine` rendered, and verifies them by dry-run creates: first those that inject, then those that
@@ -241,10 +243,10 @@ pub async fn register(
 ) -> Result<(Option<Unverified>, Editions), Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
     let (mut unverified, mut editions) = (None, Editions::new());
-    if let Meanwhile::Only(meanwhile) = meanwhile {
-        let meanwhile: Vec<_> = meanwhile.iter().collect();
+    if let Meanwhile::Only(objects) | Meanwhile::Fewer(objects) = meanwhile {
+        let mut is_withdrawn = matches!(meanwhile, Meanwhile::Fewer(_));
+        let meanwhile: Vec<_> = objects.iter().collect();
         establish(registrar, engine, &meanwhile, Effect::Refuses, &mut Editions::new()).await?;
-        let mut is_withdrawn = false;
         for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
         {
             // If nothing rejects in the meantime, a rejecting object that already has its final form can stay.
@@ -271,7 +273,7 @@ pub async fn restore(registrar: &Registrar, objects: &[Value], before: &[Value])
     let is_before = |key: &RegistrationKey| before.iter().any(|object| registrar.key_of(object).as_ref() == Some(key));
     let keys = objects.iter().filter_map(|object| registrar.key_of(object)).filter(|key| !is_before(key));
     let mut editions = Editions::new();
-    unregister(registrar, &keys.collect::<Vec<_>>()).await?;
+    unregister_some(registrar, &keys.collect::<Vec<_>>()).await?;
     let (refusing, injecting): (Vec<_>, Vec<_>) = before.iter().partition(|object| refuses(object));
     for object in injecting.into_iter().chain(refusing) {
         let (Some(resource), Some(key)) = (registrar.resource_of(object), registrar.key_of(object)) else { continue };
@@ -281,13 +283,29 @@ pub async fn restore(registrar: &Registrar, objects: &[Value], before: &[Value])
     Ok(editions)
 }
 
-/// Deletes the objects with these `keys`: those that reject first, and bindings before their policies. The injecting ones stay
-/// until the server no longer rejects what lacks the sidecar, because it goes on doing so for about a second.
+/// Deletes all that is registered, the objects with these `keys`: those that reject first, and bindings before their policies. The
+/// injecting ones stay until the server no longer rejects what lacks the sidecar, because it goes on doing so for about a second.
+/// What rejects may be gone already: the garbage collector deletes it together with its policies.
 ///
 /// # Errors
 /// If the server cannot be reached. Call it again then.
 pub async fn unregister(registrar: &Registrar, keys: &[RegistrationKey]) -> Result<(), CallError> {
-    let mut requires_sidecar = false;
+    remove_all(registrar, keys, true).await
+}
+
+/// As [`unregister`], for objects beside which others stay: those may go on rejecting.
+///
+/// # Errors
+/// As for [`unregister`].
+pub async fn unregister_some(registrar: &Registrar, keys: &[RegistrationKey]) -> Result<(), CallError> {
+    remove_all(registrar, keys, false).await
+}
+
+async fn remove_all(
+    registrar: &Registrar,
+    keys: &[RegistrationKey],
+    mut requires_sidecar: bool,
+) -> Result<(), CallError> {
     for resource in resources::ALL {
         let Some(served) = registrar.capabilities.registration(resource) else { continue };
         for RegistrationKey { name, .. } in keys.iter().filter(|key| key.resource == resource) {

@@ -41,7 +41,7 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("kubectl get -n {} {} && ", By("printed::a_pod_is_created_anew_by_the_command_that_status_prints")),
     ("kubectl get scpol {policies_of}", Here("kubectl get scpol envoy")),
     ("kubectl get scpol {}", Here("kubectl get scpol envoy")),
-    ("kubectl kustomize FOLDER | scpol ... -f -", Here("kubectl kustomize config/default | scpol lint -f -")),
+    ("kubectl kustomize FOLDER | scpol ... -f -", Here("kubectl kustomize config/default | scpol uninject -f -")),
     ("kubectl label initializerconfigurations {configurations} app.kubernetes.io/managed-by=scpol", By(CONVERT)),
     ("kubectl logs", Name("the name of a command, beside `kubectl describe`")),
     (

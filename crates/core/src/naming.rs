@@ -60,10 +60,20 @@ pub fn metadata(name: &str, policies: &[&Policy]) -> Value {
     json!({ "name": name, "labels": { MANAGED_BY: MANAGER }, "ownerReferences": owners })
 }
 
-/// The metadata of the webhook configuration `name` of `policies`. Its label asks the Admissions Enforcer of Azure (AKS) to leave
-/// the configuration alone: it would edit `namespaceSelector` again after each repair.
-pub fn webhook_metadata(name: &str, policies: &[&Policy]) -> Value {
+/// The metadata of the registration `name`, which injects `policies`. If one of them refuses, it has no owners: the garbage collector
+/// would delete it together with what refuses, which API servers go on doing for about a second. The operator deletes it in
+/// time.
+pub fn injecting_metadata(name: &str, policies: &[&Policy]) -> Value {
     let mut metadata = metadata(name, policies);
+    if policies.iter().any(|policy| policy.refuses()) {
+        metadata["ownerReferences"] = json!([]);
+    }
+    metadata
+}
+
+/// `metadata` for a webhook configuration. Its label asks the Admissions Enforcer of Azure (AKS) to leave the configuration alone: it
+/// would edit `namespaceSelector` again after each repair.
+pub fn of_a_webhook(mut metadata: Value) -> Value {
     metadata["labels"]["admissions.enforcer/disabled"] = json!("true");
     metadata
 }

@@ -8,6 +8,7 @@ use crate::cli::policies;
 use crate::engine::{self, Completing, EngineName, Sharing, StoredRegistration, registration, revision_of};
 use crate::naming::{kind_of, own_name};
 use crate::policy::Policy;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -112,8 +113,12 @@ fn is_own_edited(
 fn is_shared_edited(subject: &CheckSubject<'_>, piece: &Piece, engine: &dyn Sharing) -> Option<bool> {
     let stored = piece.object.value();
     let kind = kind_of(piece.object.name())?;
-    let owners = stored["metadata"]["ownerReferences"].as_array()?;
-    let is_owner = |policy: &&Arc<Policy>| owners.iter().any(|owner| owner["name"] == policy.name.as_str());
+    let owners: Vec<&Value> = stored["metadata"]["ownerReferences"].as_array().into_iter().flatten().collect();
+    // What injects for a policy with `Fail` has no owners.
+    let is_owner = |policy: &&Arc<Policy>| match owners[..] {
+        [] => policy.is_enforced() && policy.kinds.contains(&kind),
+        _ => owners.iter().any(|owner| owner["name"] == policy.name.as_str()),
+    };
     let owners: Vec<Arc<Policy>> = subject.policies.iter().filter(is_owner).cloned().collect();
     let site = subject.site.on(subject.server());
     let registered = StoredRegistration { resource: &piece.resource.plural, object: &stored };

@@ -121,7 +121,7 @@ impl Controller {
         if judging(&both) == judging(before.policies()) {
             return Meanwhile::AsIs;
         }
-        Meanwhile::Only(planner::rejecting(self.surroundings(), kind, before, &both))
+        Meanwhile::Fewer(planner::rejecting(self.surroundings(), kind, before, &both))
     }
 
     async fn unregister(&mut self, slot: &Slot) -> Option<Event> {
@@ -334,7 +334,7 @@ async fn register_shared(
     let reason = match registration::register(registrar, wanted.engine, &wanted.objects, meanwhile).await {
         Ok((unverified, editions)) => {
             let leftover =
-                registration::unregister(registrar, obsolete).await.err().map(|error| still_there(&error.into()));
+                registration::unregister_some(registrar, obsolete).await.err().map(|error| still_there(&error.into()));
             return Ok(Live { wanted: wanted.clone(), unverified, leftover, editions });
         }
         Err(reason) => reason,

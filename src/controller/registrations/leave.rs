@@ -55,7 +55,7 @@ impl Controller {
         let whole = open.iter().map(|(kind, _)| (kind, self.registrations.registered(&Slot::of_kind(kind))));
         let removals = whole.chain(self.standbys()).map(|(kind, keys)| (self.registrar_of(kind), kind, keys));
         let removals = removals.map(|(registrar, kind, keys)| async move {
-            if let Err(error) = registration::unregister(&registrar, &Vec::from_iter(keys)).await {
+            if let Err(error) = registration::unregister_some(&registrar, &Vec::from_iter(keys)).await {
                 warn!(resource = kind.resource, %error, "Cannot unregister the webhook; creates of its targets take longer until the operator is back");
             }
         });

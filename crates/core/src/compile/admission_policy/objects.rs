@@ -51,7 +51,12 @@ pub(super) fn registered(
     mut spec: Value,
     mut binding: Value,
 ) -> Result<[Value; 2], Unavailable> {
-    let object = |kind: &str, spec: Value| json!({ "apiVersion": api, "kind": kind, "metadata": naming::metadata(name, policies), "spec": spec });
+    let metadata = match kind {
+        "MutatingAdmissionPolicy" => naming::injecting_metadata(name, policies),
+        _ => naming::metadata(name, policies),
+    };
+    let object =
+        |kind: &str, spec: Value| json!({ "apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec });
     let revision = crate::digest::short(spec.to_string());
     if let Some(variables) = spec["variables"].as_array_mut() {
         variables.insert(0, json!({ "name": "revision", "expression": quoted(&revision) }));

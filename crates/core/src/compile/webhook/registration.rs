@@ -65,7 +65,11 @@ impl Scene<'_> {
 
     fn registration(&self, what: &What, policies: &[&Policy]) -> Value {
         let resource = self.cluster.registration(what.resource).expect("the engine has been checked");
-        let mut metadata = naming::webhook_metadata(&shared_name(self.kind), policies);
+        let name = shared_name(self.kind);
+        let mut metadata = naming::of_a_webhook(match what.resource {
+            registration::MUTATING_WEBHOOKS => naming::injecting_metadata(&name, policies),
+            _ => naming::metadata(&name, policies),
+        });
         metadata["annotations"] = json!({ POLICIES: listed(policies) });
         let mut registration = json!({
             "apiVersion": resource.api_version,

@@ -66,7 +66,7 @@ pub fn render(cluster: &Capabilities, address: &Address) -> Result<Value, Unavai
         json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": naming::webhook_metadata(NAME, &[]),
+            "metadata": naming::of_a_webhook(naming::metadata(NAME, &[])),
             "webhooks": [entry],
         })
     };
