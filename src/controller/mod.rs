@@ -214,11 +214,19 @@ impl Controller {
         let pending = self.workloads.waiting().map(Waiting::pending);
         self.statuses.pending = pending.map(|pending| pending.by_policy).unwrap_or_default();
         self.compare_all(&snapshot).await;
+        self.publish_held();
         for PolicyRef { name, .. } in snapshot.stored.keys() {
             self.conclude(name);
         }
         self.settings.board.set_in_force(self.statuses.in_force());
         self.write_statuses(&snapshot);
+    }
+
+    /// Tells the worker which registrations a person has deleted.
+    fn publish_held(&self) {
+        if let Some(worker) = &self.worker {
+            worker.hold(self.registrations.held());
+        }
     }
 
     /// Makes the planner draw a plan if there is none.

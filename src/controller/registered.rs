@@ -99,6 +99,16 @@ impl Registrations {
         })
     }
 
+    /// The names of the policies whose own registration a person has deleted.
+    pub(super) fn held(&self) -> BTreeSet<String> {
+        let held = self.states.iter().filter(|(_, state)| state.is_held());
+        held.filter_map(|(slot, _)| match slot {
+            Slot::Policy(name) => Some(name.clone()),
+            Slot::Kind(_) => None,
+        })
+        .collect()
+    }
+
     /// Ends the pauses after failures of the registrations of policies.
     pub(super) fn retry_own(&mut self) {
         for (slot, state) in &mut self.states {

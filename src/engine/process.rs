@@ -12,6 +12,7 @@ use crate::workloads::waiting::Waiting;
 use futures::future::BoxFuture;
 use http::Uri;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,6 +63,10 @@ pub trait Worker: Waiting {
     /// # Errors
     /// If the server fails. Call it again then.
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), CallError>>;
+
+    /// Sets the names of the policies whose registration a person has deleted. API servers go on asking for such a policy for up
+    /// to 3 s. What they ask for is let through as it was posted.
+    fn hold(&self, policies: BTreeSet<String>);
 
     /// Waits until no server uses a deleted registration, and no object of `kinds` waits for this operator.
     fn drain<'a>(&'a self, workloads: &'a Workloads, kinds: &'a [Arc<Kind>]) -> BoxFuture<'a, ()>;

@@ -98,6 +98,11 @@ async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts(
     world.enforce("envoy", sidecar("envoy")).await?;
     world.delete(CONFIGURATION).await?;
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
+    // The server goes on asking for the policy for up to 3 s.
+    for number in 0..10 {
+        let created = world.create_promptly(DEPLOYMENTS, &deployment(&format!("asked-{number}"))).await?;
+        assert_eq!(containers(&created), ["app"], "the brake works at once");
+    }
     assert!(condition["message"].as_str().unwrap_or_default().starts_with("SCP0306: "), "{condition}");
     wait_condition(&world.cluster, "envoy", "Ready", "False", "RemovedByHand").await?;
     wait_condition(&world.cluster, "envoy", "Reconciling", "True", "RemovedByHand").await?;

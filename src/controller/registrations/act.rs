@@ -243,6 +243,8 @@ impl Controller {
                 self.operator.metrics.process.reconcile_errors.inc();
             }
             Notice::Held(key, hold) => {
+                // Before the next look at everything, because creates wait for the worker.
+                self.publish_held();
                 let (object, name) = key.map(|key| (key.resource, key.name)).unzip();
                 let (resource, name) = (object.as_deref().or(resource), name.as_deref());
                 warn!(policy, resource, name, until = %hold, "The registration was removed by hand; it is not made again before");

@@ -28,6 +28,7 @@ use crate::workload::{Kind, ObjectRef, Workload};
 use crate::workloads::Workloads;
 use crate::workloads::report::{self, Deliverer};
 use crate::workloads::waiting::{News, Pending, Standing, Waiting};
+use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -36,7 +37,7 @@ use json_patch::Patch;
 use kube::Resource;
 use kube::api::ListParams;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -68,6 +69,8 @@ pub struct Completer {
     beat: Mutex<Instant>,
     /// The last read policies. The lock is held during a read, so that concurrent callers wait and use its result.
     read: tokio::sync::Mutex<Option<(Instant, Arc<Policies>)>>,
+    /// See [`Worker::hold`].
+    held: ArcSwap<BTreeSet<String>>,
 }
 
 impl Completer {
@@ -82,6 +85,7 @@ impl Completer {
             queue: Mutex::new(Queue::new(timing)),
             beat: Mutex::new(Instant::now()),
             read: tokio::sync::Mutex::default(),
+            held: ArcSwap::default(),
             operator,
         }
     }
@@ -198,6 +202,12 @@ impl Worker for Completer {
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), CallError>> {
         registration::remove(&self.operator.client, name).boxed()
+    }
+
+    fn hold(&self, policies: BTreeSet<String>) {
+        if **self.held.load() != policies {
+            self.held.store(Arc::new(policies));
+        }
     }
 
     fn drain<'a>(&'a self, workloads: &'a Workloads, kinds: &'a [Arc<Kind>]) -> BoxFuture<'a, ()> {
@@ -372,7 +382,9 @@ async fn decide_all(
             };
     }
     let mut decision = Decision::of(&policies, workload, &run.operator().site());
-    let asked: HashSet<&str> = asked.iter().map(|policy| policy.name.as_str()).collect();
+    let held = run.completer.held.load();
+    let asked: HashSet<&str> =
+        asked.iter().map(|policy| policy.name.as_str()).filter(|name| !held.contains(*name)).collect();
     decision.retain(|policy| asked.contains(policy.name.as_str()));
     Ok(Settlement { ours: ours.len(), orphans, decision })
 }
