@@ -38,11 +38,23 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The beginning of the name of its volume, from 1.21 on.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// What a pod names, and a create is refused without: the field, the resource, and the names that every cluster has.
-const NEEDED: [(&str, &str, fn(&str) -> bool); 3] = [
-    ("priorityClassName", "priorityclasses", |name| name.starts_with("system-")),
-    ("runtimeClassName", "runtimeclasses", |_| false),
-    ("serviceAccountName", "serviceaccounts", |name| name == "default"),
+/// What a pod names, and a create is refused without.
+struct Needed {
+    /// The field of the pod's `spec`.
+    field: &'static str,
+    resource: &'static str,
+    /// Whether every cluster has the object of that name.
+    is_everywhere: fn(&str) -> bool,
+}
+
+const NEEDED: [Needed; 3] = [
+    Needed {
+        field: "priorityClassName",
+        resource: "priorityclasses",
+        is_everywhere: |name| name.starts_with("system-"),
+    },
+    Needed { field: "runtimeClassName", resource: "runtimeclasses", is_everywhere: |_| false },
+    Needed { field: "serviceAccountName", resource: "serviceaccounts", is_everywhere: |name| name == "default" },
 ];
 
 /// The body of `workload` as a create takes it: without what only a server sets. Of a pod also without the decisions about it,
@@ -148,9 +160,9 @@ fn guard(workload: &Workload) -> String {
 /// What the create of a pod needs, as resource and name. A workload with a pod template needs nothing: its pods do.
 fn needed(workload: &Workload) -> impl Iterator<Item = (&'static str, &str)> {
     let spec = workload.pod_spec().filter(|_| workload.kind.is_pod());
-    NEEDED.iter().filter_map(move |(field, resource, is_everywhere)| {
-        let name = spec?.get(*field)?.as_str().filter(|name| !name.is_empty() && !is_everywhere(name))?;
-        Some((*resource, name))
+    NEEDED.iter().filter_map(move |needed| {
+        let name = spec?.get(needed.field)?.as_str()?;
+        (!name.is_empty() && !(needed.is_everywhere)(name)).then_some((needed.resource, name))
     })
 }
 
