@@ -300,7 +300,10 @@ fn untold(checked: &Result<(), Conflict>, reason: Option<&(Code, String)>) -> Op
     let is_right = match (checked, reason) {
         (Ok(()), None) => true,
         (Ok(()), Some(_)) => false,
-        (Err(conflict), None) => UNSAID.contains(&conflict.code),
+        (Err(conflict), None) => {
+            let is_rare = ["mount `", "HostProcess", "host port"].iter().any(|what| conflict.message.contains(what));
+            UNSAID.contains(&conflict.code) || is_rare
+        }
         (Err(conflict), Some((code, text))) => {
             let is_without_name = *code == Code::VolumeMissing || text.contains("host port");
             conflict.code == *code && (is_without_name || name(&conflict.message) == name(text))
