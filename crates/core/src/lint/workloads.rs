@@ -7,7 +7,7 @@ use crate::decision::{Decision, Left, Outcome};
 use crate::inject;
 use crate::policy::checks::odd_values;
 use crate::policy::refused::Refused;
-use crate::policy::{Policies, Site};
+use crate::policy::{Policies, Policy, Site};
 use crate::readers::{self, Facts, Told};
 use crate::workload::Workload;
 
@@ -79,15 +79,27 @@ pub fn against(
             Note::new(Code::InvalidOptOut, "metadata.name", message).about(*subject)
         })
     });
+    let read = read(&decision, [workload, &injected], title, facts, site);
+    let read = read.into_iter().filter_map(|(policy, note)| Some(note.about(subject_of(&policy)?)));
+    in_the_way.filter_map(finding).chain(ports).chain(read).chain(left_out).chain(odd).collect()
+}
+
+/// What other readers do to the pods of the first workload, whose injected form is the second: each with its policy.
+fn read(
+    decision: &Decision,
+    [workload, injected]: [&Workload; 2],
+    title: &str,
+    facts: &Facts,
+    site: &Site,
+) -> Vec<(String, Note)> {
     let bare = readers::bare(workload);
-    let read = decision.inject.iter().flat_map(|policy| {
-        let told = readers::told(policy, [&bare, &injected], workload, facts, site);
-        let subject = subject_of(&policy.name);
+    let of_policy = |policy: &Policy| {
+        let told = readers::told(policy, [&bare, injected], workload, facts, site).into_iter();
         let note =
             |Told { code, field, message }: Told| Note::new(code, field, format!("goes into {title}: {message}"));
-        told.into_iter().filter_map(move |told| Some(note(told).about(subject?)))
-    });
-    in_the_way.filter_map(finding).chain(ports).chain(read).chain(left_out).chain(odd).collect()
+        told.map(|told| (policy.name.clone(), note(told))).collect::<Vec<_>>()
+    };
+    decision.inject.iter().flat_map(|policy| of_policy(policy)).collect()
 }
 
 /// The field of the template with the obstacle, as exactly as it is known.

@@ -1,7 +1,7 @@
 //! What autoscalers of pods do: they measure and size all containers, also those of templates.
 
 use super::case::{Case, Told};
-use super::facts::Fact;
+use super::facts::{Fact, containers};
 use super::sums::Defaults;
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
@@ -15,7 +15,7 @@ const TOLERANCE: i128 = 10;
 /// Autoscalers of the workload that the added containers mislead.
 pub(super) fn misled(case: &Case<'_>) -> Vec<Told> {
     let added = case.added();
-    let staying = added.into_iter().filter(|(list, item)| *list == "containers" || is_native_sidecar(item));
+    let staying = added.into_iter().filter(stays);
     let staying: Vec<_> = staying.map(|(_, item)| item).collect();
     if staying.is_empty() {
         return Vec::new();
@@ -30,6 +30,11 @@ pub(super) fn misled(case: &Case<'_>) -> Vec<Told> {
     let horizontal = horizontal.flat_map(|(name, it)| by_utilization(case, name, it, &staying));
     let vertical = vertical.filter_map(|(name, it)| sized(name, it, &staying));
     horizontal.chain(vertical).map(tell).collect()
+}
+
+/// Whether a container runs as long as its pod.
+fn stays((list, item): &(&'static str, &Map<String, Value>)) -> bool {
+    *list == "containers" || is_native_sidecar(item)
 }
 
 /// Whether the autoscaler is for `workload`.
@@ -74,6 +79,10 @@ fn by_utilization<'a>(
     let [bare, after] = [case.bare, case.after].map(|workload| defaults.of_pod(workload).requests);
     let tell = |resource: &str| {
         let request = |item: &Map<String, Value>| defaults.complete(item).requests.get(resource).copied();
+        // Then it computes nothing without us either.
+        if containers(case.bare).filter(stays).any(|(_, own)| request(own).is_none()) {
+            return None;
+        }
         if let Some(without) = added.iter().find(|item| request(item).is_none()) {
             let message = format!(
                 "HorizontalPodAutoscaler `{name}` stops scaling, because container `{}` requests no {resource}",

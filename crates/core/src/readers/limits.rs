@@ -20,19 +20,20 @@ pub(super) fn exceeded(case: &Case<'_>) -> Option<(String, Conflict)> {
             let found = match text(item, "type") {
                 "Container" => added.iter().find_map(|(_, container)| {
                     let name = text(container, "name");
-                    let (path, what) = broken(item, &defaults.complete(container))?;
-                    Some((case.path_of(name), path, format!("container `{name}` of the template {what}")))
+                    let path = broken(item, &defaults.complete(container))?;
+                    Some((case.path_of(name), path, format!("container `{name}` of the template")))
                 }),
                 "Pod" if !added.is_empty() => broken(item, &after)
                     .filter(|broken| self::broken(item, &bare).as_ref() != Some(broken))
-                    .map(|(path, what)| ("containers".to_owned(), path, format!("the pod with the template {what}"))),
+                    .map(|path| ("containers".to_owned(), path, "the pod with the template".to_owned())),
                 _ => None,
             };
-            if let Some((field, path, what)) = found {
+            if let Some((field, path, who)) = found {
                 let bound =
                     at(item, &path).map(|bound| bound.as_str().map_or_else(|| bound.to_string(), str::to_owned));
                 let bound = format!("`{}: {}`", path.join("."), bound.unwrap_or_default());
-                let message = format!("{what} as LimitRange `{range}` asks ({bound}): the server refuses such pods");
+                let message =
+                    format!("{who} does not keep {bound} of LimitRange `{range}`: the server refuses such pods");
                 return Some((field, Conflict { code: Code::AdmissionDenied, message }));
             }
         }
@@ -51,8 +52,8 @@ pub(super) fn exceeded(case: &Case<'_>) -> Option<(String, Conflict)> {
     })
 }
 
-/// The bound of `item` that `sums` breaks, and how.
-fn broken<'a>(item: &'a Map<String, Value>, sums: &Sums) -> Option<([&'a str; 2], &'static str)> {
+/// The bound of `item` that `sums` breaks.
+fn broken<'a>(item: &'a Map<String, Value>, sums: &Sums) -> Option<[&'a str; 2]> {
     let Sums { requests, limits } = sums;
     let of_resource = |map: &'static str, is_broken: &dyn Fn(&String, i128) -> bool| -> Option<[&'a str; 2]> {
         let own = at(item, &[map])?.as_object()?;
@@ -76,9 +77,6 @@ fn broken<'a>(item: &'a Map<String, Value>, sums: &Sums) -> Option<([&'a str; 2]
         _ => true,
     };
     of_resource("min", &too_little)
-        .map(|path| (path, "has not as much"))
-        .or_else(|| of_resource("max", &too_much).map(|path| (path, "has not as little")))
-        .or_else(|| {
-            of_resource("maxLimitRequestRatio", &too_far).map(|path| (path, "has limit and request not as close"))
-        })
+        .or_else(|| of_resource("max", &too_much))
+        .or_else(|| of_resource("maxLimitRequestRatio", &too_far))
 }
