@@ -271,6 +271,10 @@ codes! {
     237 SharedContent "Change the policy that the message names in the same way, or give the content another name in one of them. If that policy is gone: `scpol rollout remove` takes its content out.";
     /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one.
     240 VariableNotJoined "Give the variable a `value` in the workload, or leave its container out: `spec.template.appContainers`.";
+    /// `template.pod` sets a field that the workload has with another value, or the pod would have more than the server takes.
+    241 PodSettingConflict "Change the field in the workload or in `spec.template.pod`, or leave such workloads out by a selector.";
+    /// Two containers of the workload have different things under one name or path, and `template.share` wants one for the sidecar.
+    242 SharedDiffers "Name one of the containers in `spec.template.share[].from`, or rename in the workload.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

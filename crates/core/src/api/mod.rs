@@ -7,6 +7,7 @@ mod derived;
 pub(crate) mod field;
 mod format;
 mod judge;
+mod pod_fields;
 pub mod pod_schema;
 pub mod pod_security;
 pub mod rules;

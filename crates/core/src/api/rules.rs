@@ -7,6 +7,7 @@
 use super::code::Code;
 use super::derived;
 use super::format;
+use super::pod_fields;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
 use super::trust::Trust;
@@ -504,6 +505,23 @@ static RULES: &[SpecRule] = &[
         },
     },
     SpecRule {
+        code: Code::TemplateInvalid,
+        must: "must be what the API server takes in a pod",
+        cel: Vec::new,
+        find: |policy, found| {
+            let pod = policy.spec.template.as_ref().and_then(|template| template.pod.as_ref());
+            found.0 = pod.map(pod_fields::faults).unwrap_or_default();
+        },
+    },
+    SpecRule {
+        code: Code::TemplateInvalid,
+        must: "must give something of the workload to a container of the template",
+        cel: Vec::new,
+        find: |policy, found| {
+            found.0 = policy.spec.template.as_ref().map(pod_fields::share_faults).unwrap_or_default();
+        },
+    },
+    SpecRule {
         code: Code::DuplicateName,
         must: "must be unique in the list",
         cel: Vec::new,
@@ -654,7 +672,10 @@ fn long_workload_selectors(policy: &Subject<'_>, found: &mut Found) {
 
 fn is_empty(template: &Template) -> bool {
     let has_entries = |metadata: &TemplateMetadata| !metadata.labels.is_empty() || !metadata.annotations.is_empty();
-    LISTS.iter().all(|list| (list.of)(template).is_empty()) && !template.metadata.as_ref().is_some_and(has_entries)
+    let has_fields = template.pod.as_ref().is_some_and(|pod| !pod.is_empty());
+    !has_fields
+        && LISTS.iter().all(|list| (list.of)(template).is_empty())
+        && !template.metadata.as_ref().is_some_and(has_entries)
 }
 
 /// CEL: some list or map of the spec's template has an entry, or there are validations.
@@ -662,7 +683,18 @@ fn adds_something() -> String {
     let in_template = has_any_of("self.template", &LISTS.map(|list| list.name));
     let in_metadata = has_any_of("self.template.metadata", &["labels", "annotations"]);
     let has_metadata = format!("(has(self.template.metadata) && ({in_metadata}))");
-    format!("(has(self.template) && ({in_template} || {has_metadata})) || ({})", has_any(&["validations"]))
+    let single = ["shareProcessNamespace", "terminationGracePeriodSeconds"]
+        .map(|field| format!("has(self.template.pod.{field})"));
+    let of_dns = has_any_of("self.template.pod.dnsConfig", &["nameservers", "searches", "options"]);
+    let of_pod = has_any_of("self.template.pod", &["hostAliases", "tolerations"]);
+    let has_fields = format!(
+        "(has(self.template.pod) && ({} || {of_pod} || (has(self.template.pod.dnsConfig) && ({of_dns}))))",
+        single.join(" || ")
+    );
+    format!(
+        "(has(self.template) && ({in_template} || {has_metadata} || {has_fields})) || ({})",
+        has_any(&["validations"])
+    )
 }
 
 fn has_any(fields: &[&str]) -> String {

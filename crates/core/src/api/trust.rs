@@ -39,12 +39,23 @@ pub enum Power {
     PodCertificates,
     /// Inline volumes of type csi or flexVolume, whose driver may give an identity of the pod
     CsiVolumes,
+    /// pod.shareProcessNamespace: containers see each other's processes, files and environment
+    ProcessNamespace,
+    /// pod.tolerations: pods come to nodes that are kept for others
+    Scheduling,
 }
 
 impl Power {
     /// All powers.
-    pub const ALL: [Self; 5] =
-        [Self::HostPaths, Self::Capabilities, Self::ServiceAccountTokens, Self::PodCertificates, Self::CsiVolumes];
+    pub const ALL: [Self; 7] = [
+        Self::HostPaths,
+        Self::Capabilities,
+        Self::ServiceAccountTokens,
+        Self::PodCertificates,
+        Self::CsiVolumes,
+        Self::ProcessNamespace,
+        Self::Scheduling,
+    ];
 
     /// The value of the flag.
     pub fn as_str(self) -> &'static str {
@@ -54,6 +65,8 @@ impl Power {
             Self::ServiceAccountTokens => "service-account-tokens",
             Self::PodCertificates => "pod-certificates",
             Self::CsiVolumes => "csi-volumes",
+            Self::ProcessNamespace => "process-namespace",
+            Self::Scheduling => "scheduling",
         }
     }
 
@@ -68,6 +81,8 @@ impl Power {
                 let drivers = ["csi", "flexVolume"].into_iter();
                 drivers.flat_map(|driver| found(template.all_volumes(), driver)).collect()
             }
+            Self::ProcessNamespace => of_pod(template, "shareProcessNamespace"),
+            Self::Scheduling => of_pod(template, "tolerations"),
         };
         found.into_iter().map(|(field, _)| field).collect()
     }
@@ -155,6 +170,16 @@ fn images(template: &Template) -> Vec<(String, String)> {
     let run = found(template.all_containers(), "image");
     let mounted = found(template.all_volumes(), "image.reference");
     run.into_iter().chain(mounted).map(|(field, value)| (field, text(&value))).collect()
+}
+
+/// The field `field` of the pod, if `template` sets it.
+fn of_pod(template: &Template, field: &str) -> Vec<(String, Value)> {
+    let value = template.pod.as_ref().and_then(|pod| serde_json::to_value(pod).ok()?.get(field).cloned());
+    value
+        .filter(|value| *value != false)
+        .map(|value| (format!("spec.template.pod.{field}"), value))
+        .into_iter()
+        .collect()
 }
 
 /// Every existing `field` of `items`, with its value; see [`pod_security::fields`].

@@ -4,10 +4,14 @@
 //! example, and what happens where it contradicts something else. The bounds beside it are part of the schema, which
 //! the API server enforces; [`super::rules`] enforces the same schema where a server did not.
 
+mod pod_fields;
 mod rollout;
 mod status;
 mod template;
 
+pub use pod_fields::{
+    DnsConfig, GracePeriod, HostAlias, PodFields, Share, TaintEffect, Toleration, TolerationOperator,
+};
 pub(super) use rollout::OF_A_STEP;
 pub use rollout::{
     EditedContent, MaxUnavailable, OnFailure, Pause, PodUpdate, RollingUpdate, Step, StepAction, UpdateStrategy,

@@ -5,11 +5,11 @@ use super::obstacle::Conflict;
 use super::part::ENV;
 use super::pod::{Network, OwnContainer, Pod};
 use super::tables::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, has_volume};
-use super::{equal, join, needs, unmet, value};
+use super::{equal, fit, join, needs, unmet, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::Standard;
-use crate::api::v1alpha1::RawObject;
+use crate::api::v1alpha1::{RawObject, Share};
 use serde_json::Value;
 use std::fmt;
 
@@ -46,6 +46,7 @@ pub(super) fn check(
     let conflict = unmet::label_of_jobs(pod, template)
         .or_else(taken)
         .or_else(|| own.iter().find_map(|own| join::conflict(own, template)))
+        .or_else(|| fit::conflict(pod, template))
         .or_else(|| missing_volume(pod, template))
         .or_else(|| own.iter().find_map(|own| mount_conflict(own, template)))
         .or_else(|| unmet::first(pod, template, standard));
@@ -209,6 +210,7 @@ fn collision(one: &Template, other: &Template, network: Network) -> Option<Confl
     let message = name_collision(one, other)
         .or_else(|| entry_collision(one, other))
         .or_else(|| inner_collision(one, other))
+        .or_else(|| fit::collision(one, other))
         .or_else(|| host_port_collision(one, other, network))?;
     let message = format!("policies `{}` and `{}` {message}", one.policy, other.policy);
     Some(Conflict { code: Code::PolicyConflict, message })
@@ -236,6 +238,12 @@ fn name_collision(one: &Template, other: &Template) -> Option<String> {
                         list.noun,
                         values.unwrap_or_default()
                     ));
+                }
+                let shares = |template: &Template| -> Vec<Share> {
+                    template.spec.share.iter().filter(|share| share.to == name).cloned().collect()
+                };
+                if list.scope == Scope::Containers && shares(one) != shares(other) {
+                    return Some(format!("add {} `{name}` with another `share`", list.noun));
                 }
             }
         }

@@ -1,9 +1,11 @@
 //! Whether what a marker lists is still what a template adds.
 
+use super::field;
 use super::listed::{LeftoverCause, Listed, What, locate};
 use super::marker::{self, Marker};
 use super::part::{ENV, Part};
 use super::pod::{Network, Pod};
+use super::share;
 use super::tables::{self, INIT_CONTAINERS, List};
 use super::{Template, equal};
 use crate::api::v1alpha1::{Place, RawObject};
@@ -72,7 +74,7 @@ impl Template {
         match what {
             What::Item(list) => (list.items)(&self.spec).iter().position(|item| list.key_of(item) == key),
             What::Inner(_, inner) => (inner.items)(&self.spec).iter().position(|item| (inner.key)(item) == key),
-            What::Parent | What::Entry(_) | What::Part(_) => None,
+            What::Parent | What::Entry(_) | What::Part(_) | What::Field(_) => None,
         }
     }
 
@@ -80,10 +82,12 @@ impl Template {
     pub(crate) fn differs(&self, listed: &Listed, there: &Value) -> bool {
         let key = listed.split().0;
         let fields = match listed.what {
-            What::Parent | What::Part(_) => return false,
+            What::Parent | What::Part(_) | What::Field(_) => return false,
             What::Entry(map) => return map.of(&self.spec).any(|(own, value)| own == key && there != value.as_str()),
             // Its parts are entries of their own.
             What::Inner(_, inner) if inner.field == ENV && self.part(key).is_some() => return false,
+            // What is shared with it is of the workload.
+            What::Item(_) if self.spec.share.iter().any(|share| share.to == key) => return false,
             What::Item(list) => list.fields,
             What::Inner(_, inner) => inner.fields,
         };
@@ -96,6 +100,8 @@ impl Template {
     pub(crate) fn adds(&self, listed: &Listed) -> bool {
         match listed.what {
             What::Entry(map) => map.of(&self.spec).any(|(key, _)| key == listed.split().0),
+            What::Inner(_, inner) if self.may_share(&listed.tokens[2], inner, listed.split().0) => true,
+            What::Field(entry) => self.fits(entry, &listed.tokens, None),
             What::Part(list) => {
                 let is_ours = |(name, part): (&str, Part<'_>)| self.part(name) == Some(part);
                 self.reaches(list) && self.picks()(&listed.tokens[2]) && listed.part().is_some_and(is_ours)
@@ -124,16 +130,23 @@ pub(crate) fn edited(workload: &Workload, template: &Template, marker: &Marker) 
             Some(Listed { what: What::Parent, .. }) if *pointer == annotations || is_in(&annotations) => return None,
             Some(Listed { what: What::Parent, .. }) if marker.added.iter().any(is_in) => return None,
             Some(Listed { what: What::Parent, .. }) => "nothing in it is listed".to_owned(),
-            Some(listed) => wrong(&pod, template, &listed)?,
+            Some(listed) => wrong(&pod, template, &listed, (marker, pointer))?,
         };
         Some((pointer.clone(), wrong))
     })
 }
 
-/// What is wrong with the item or entry `listed`.
-fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> {
+/// What is wrong with the item or entry `listed`, which is that at `pointer` of `marker`.
+fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed, (marker, pointer): (&Marker, &str)) -> Option<String> {
     let unknown = || Some("the revision does not add it".to_owned());
     let whole = pod.workload.pod()?;
+    if let What::Field(entry) = listed.what {
+        let is_there = field::is_there(&whole["spec"], entry, &listed.tokens, &marker::fields(pod.workload));
+        return match template.fits(entry, &listed.tokens, Some(&whole["spec"])) {
+            true => (!is_there).then(|| "it has another value than in the revision".to_owned()),
+            false => unknown(),
+        };
+    }
     if let Some((_, part)) = listed.part() {
         let is_there = listed.joined(whole).is_some_and(|value| part.is_in(value));
         return match template.adds(listed) {
@@ -156,12 +169,19 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed) -> Option<String> 
         let is_ours = key == tables::DEFAULT_CONTAINER && default_container(pod, template).is_some();
         return if is_ours { None } else { unknown() };
     }
+    if let What::Inner(_, inner) = listed.what
+        && template.may_share(&listed.tokens[2], inner, listed.split().0)
+    {
+        // It is what the workload had when it was injected.
+        return None;
+    }
     let Some((wanted, _)) = template.item(listed) else { return unknown() };
     if matches!(listed.what, What::Inner(_, inner) if inner.field == ENV && template.part(listed.split().0).is_some()) {
         // Its parts are entries of their own.
         return None;
     }
-    let difference = listed.difference(wanted, there.as_object()?, pod.network() == Network::Host)?;
+    let there = share::without_shared(&pod.workload.pod_pointer(), marker, pointer, there.as_object()?);
+    let difference = listed.difference(wanted, &there, pod.network() == Network::Host)?;
     Some(format!("it has {}", difference.described("revision")))
 }
 

@@ -7,10 +7,12 @@
 use super::Template;
 use super::edited::{chosen_container, edited};
 use super::equal::Difference;
+use super::field;
 use super::listed::{LeftoverCause, Listed, What, locate};
 use super::marker::{self, Marker};
 use super::part::ENV;
 use super::pod::{Network, Pod};
+use super::share;
 use super::tables::DEFAULT_CONTAINER;
 use crate::api::v1alpha1::RawObject;
 use crate::outside::shown;
@@ -85,7 +87,7 @@ pub(crate) fn edits(workload: &Workload, template: &Template, marker: &Marker) -
     for pointer in &marker.added {
         let item = pointer.strip_prefix(&at).and_then(marker::told);
         if let (Some(item), Some(listed)) = (item, Listed::parse(&at, pointer)) {
-            edits.extend(of_listed(&pod, template, &listed, &shown(&item)));
+            edits.extend(of_listed(&pod, template, &listed, &shown(&item), (marker, pointer)));
         }
         if edits.len() >= MOST {
             edits.truncate(MOST);
@@ -113,8 +115,14 @@ pub(crate) fn is_exact(workload: &Workload, template: &Template, marker: &Marker
     }
 }
 
-/// The changes of the item or entry `listed`, which is called `item`.
-fn of_listed(pod: &Pod<'_>, template: &Template, listed: &Listed, item: &str) -> Vec<Edit> {
+/// The changes of the item or entry `listed`, which is called `item` and is at `pointer` of `marker`.
+fn of_listed(
+    pod: &Pod<'_>,
+    template: &Template,
+    listed: &Listed,
+    item: &str,
+    (marker, pointer): (&Marker, &str),
+) -> Vec<Edit> {
     let Some(whole) = pod.workload.pod() else { return Vec::new() };
     if let Some((_, part)) = listed.part() {
         let is_gone = !listed.joined(whole).is_some_and(|value| part.is_in(value));
@@ -122,7 +130,13 @@ fn of_listed(pod: &Pod<'_>, template: &Template, listed: &Listed, item: &str) ->
         return if is_edit { vec![Edit::whole(item, "is gone")] } else { Vec::new() };
     }
     let wanted = match listed.what {
+        What::Field(entry) => {
+            let is_edit = template.adds(listed) && !field::holds(&whole["spec"], entry, &listed.tokens);
+            return if is_edit { vec![Edit::whole(item, "is gone, or has another value")] } else { Vec::new() };
+        }
         What::Parent | What::Part(_) => return Vec::new(),
+        // It is what the workload had when it was injected.
+        What::Inner(_, inner) if template.may_share(&listed.tokens[2], inner, listed.split().0) => return Vec::new(),
         // Its parts are entries of their own.
         What::Inner(_, inner) if inner.field == ENV && template.part(listed.split().0).is_some() => return Vec::new(),
         What::Entry(map) => map.of(&template.spec).find(|(key, _)| *key == listed.split().0).map(|_| None),
@@ -139,7 +153,8 @@ fn of_listed(pod: &Pod<'_>, template: &Template, listed: &Listed, item: &str) ->
     match (wanted, whole.pointer(&place)) {
         (None, there) => of_entry(template, listed, there).into_iter().map(|how| Edit::whole(item, how)).collect(),
         (Some(wanted), Some(Value::Object(there))) => {
-            differences(pod, listed, wanted, there).iter().map(|difference| Edit::of(item, difference)).collect()
+            let there = share::without_shared(&pod.workload.pod_pointer(), marker, pointer, there);
+            differences(pod, listed, wanted, &there).iter().map(|difference| Edit::of(item, difference)).collect()
         }
         _ => vec![Edit::whole(item, "is something else")],
     }

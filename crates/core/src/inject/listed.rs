@@ -1,6 +1,8 @@
 //! The entries of a marker, read back: what each stands for, and where it is.
 
 use super::equal::{self, Difference};
+use super::field::{self, FieldEntry};
+pub use super::obstacle::LeftoverCause;
 use super::part::{self, Part};
 use super::tables::{Entries, Fields, INNER, Inner, List, MAPS, Scope, key_in};
 use crate::api::MARKER_PREFIX;
@@ -28,25 +30,8 @@ pub(crate) enum What {
     Entry(&'static Entries),
     /// A part of the value of a variable of a container, which is in that list.
     Part(&'static List),
-}
-
-/// The reason why an entry was not removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftoverCause {
-    /// The marker is unreadable.
-    Unreadable,
-    /// Injection never adds such an entry.
-    Foreign,
-    /// The content does not exist (any more).
-    Missing,
-    /// The content exists more than once.
-    Ambiguous,
-    /// Other content is in its place.
-    Unexpected,
-    /// A user has changed the value that had it.
-    Edited,
-    /// A container that stays mounts it.
-    Mounted,
+    /// A field of the pod, or an item of a list of it.
+    Field(FieldEntry),
 }
 
 impl Listed {
@@ -110,7 +95,7 @@ impl Listed {
         match self.what {
             What::Item(list) => Some((list.fields, list.field)),
             What::Inner(_, inner) => Some((inner.fields, inner.field)),
-            What::Parent | What::Entry(_) | What::Part(_) => None,
+            What::Parent | What::Entry(_) | What::Part(_) | What::Field(_) => None,
         }
     }
 }
@@ -125,6 +110,8 @@ fn meaning(tokens: &[&str]) -> Option<What> {
         // Never a marker, because each belongs to its own policy.
         ["metadata", "annotations", key] if key.starts_with(MARKER_PREFIX) => None,
         ["metadata", field, _] => map(field).map(What::Entry),
+        ["spec", steps @ ..] if field::is_parent(steps) => Some(What::Parent),
+        ["spec", steps @ ..] if field::entry(steps).is_some() => field::entry(steps).map(What::Field),
         ["spec", field] => List::named(field).map(|_| What::Parent),
         ["spec", field, _] => List::named(field).map(What::Item),
         ["spec", of, _, field] => containers(of).and(inner(field)).map(|_| What::Parent),

@@ -4,6 +4,7 @@
 //! update of something else brings nothing back. Content is compared by key alone: a changed image is no loss.
 
 use super::Template;
+use super::field;
 use super::listed::{Listed, What};
 use super::tables::{MAPS, key_in};
 use crate::workload::Workload;
@@ -51,6 +52,9 @@ impl ListedItem {
         if let Some((_, part)) = self.0.part() {
             return self.0.joined(pod).is_some_and(|value| part.is_in(value));
         }
+        if let What::Field(entry) = self.0.what {
+            return field::holds(&pod["spec"], entry, &self.0.tokens);
+        }
         match &self.steps()[..] {
             ["metadata", map, key] => {
                 debug_assert!(MAPS.iter().any(|entries| entries.field == *map));
@@ -67,7 +71,7 @@ impl ListedItem {
     /// Whether `new` lacks the item. An addition to a container of the user goes with that container, which is no loss.
     fn is_gone(&self, new: &Workload) -> bool {
         let is_without_place = match &self.steps()[..] {
-            ["spec", list, container, _, _, ..] => {
+            ["spec", list, container, _, _, ..] if !matches!(self.0.what, What::Field(_)) => {
                 new.pod().is_none_or(|pod| keyed(&pod["spec"], list, container).next().is_none())
             }
             _ => false,

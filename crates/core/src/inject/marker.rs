@@ -5,7 +5,7 @@
 //! readable, because one engine reads markers in CEL, which has no parser for JSON.
 
 use super::Template;
-use super::listed::Listed;
+use super::listed::{Listed, What};
 use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,13 @@ pub(crate) fn all(workload: &Workload) -> impl Iterator<Item = Marker> {
 /// The same, each with the name of its policy.
 pub(crate) fn named(workload: &Workload) -> impl Iterator<Item = (&str, Marker)> {
     policies(workload).filter_map(|policy| Some((policy, read(workload, policy)?)))
+}
+
+/// The steps of all entries for fields of the pod in the markers on `workload`.
+pub(super) fn fields(workload: &Workload) -> Vec<Vec<String>> {
+    let at = workload.pod_pointer();
+    let listed = all(workload).flat_map(|marker| marker.added).filter_map(|pointer| Listed::parse(&at, &pointer));
+    listed.filter(|listed| matches!(listed.what, What::Field(_))).map(|listed| listed.tokens).collect()
 }
 
 /// The names of the policies whose annotation the pod, or pod template, of `workload` has.
@@ -206,6 +213,11 @@ pub fn told(pointer: &str) -> Option<String> {
         }
         ["spec", _, container, "envFrom", source] => Some(format!("variables of {source} in {container}")),
         ["spec", _, container, "volumeMounts", path] => Some(format!("mount {path} in {container}")),
+        ["spec", "shareProcessNamespace"] => Some("shared process namespace".to_owned()),
+        ["spec", "terminationGracePeriodSeconds", least, _] => Some(format!("grace period of {least} s")),
+        ["spec", "hostAliases", key] => Some(format!("host alias {key}")),
+        ["spec", "tolerations", key] => Some(format!("toleration {key}")),
+        ["spec", "dnsConfig", list, key] => Some(format!("{key} in dnsConfig.{list}")),
         ["metadata", "labels", key] => Some(format!("label {key}")),
         ["metadata", "annotations", key] => Some(format!("annotation {key}")),
         _ => None,

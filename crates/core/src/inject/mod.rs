@@ -10,6 +10,8 @@ pub(crate) mod defaults;
 pub(crate) mod edited;
 pub(crate) mod edits;
 pub(crate) mod equal;
+mod field;
+mod fit;
 mod join;
 pub(crate) mod listed;
 mod loss;
@@ -22,6 +24,7 @@ pub(crate) mod part;
 pub(crate) mod pod;
 pub(crate) mod presence;
 pub(crate) mod references;
+mod share;
 pub(crate) mod tables;
 mod undo;
 pub(crate) mod unmet;
@@ -39,6 +42,7 @@ use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
 use crate::api::v1alpha1::{Place, Position, RawObject};
 use crate::workload::Workload;
+use fit::Fits;
 use join::Joining;
 use json_patch::Patch;
 use marker::Marker;
@@ -198,7 +202,8 @@ pub fn check(
     matching: &[&Template],
     standard: Standard,
 ) -> Result<(), Conflict> {
-    conflict::check(&Pod::of(workload)?, template, matching, standard)
+    let pod = Pod::of(workload)?;
+    conflict::check(&pod, share::resolved(&pod, template, matching)?.as_ref(), matching, standard)
 }
 
 /// The patch that injects `templates`, which come in the order of their priority, into `workload`. `matching` and
@@ -206,7 +211,8 @@ pub fn check(
 ///
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
-///   user's. Two exceptions: a variable with `merge` gets a longer value. A marker of one of the policies is replaced, because users can write it: it lists what this patch adds.
+///   user's. Three exceptions: a variable with `merge` gets a longer value, a grace period may be raised, and a marker
+///   of one of the policies is replaced, because users can write it: it lists what this patch adds.
 /// - Every list has first all `Before` items in the order of `templates`, then the existing items, then all `After`
 ///   items.
 /// - If a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names
@@ -252,6 +258,8 @@ pub(crate) fn plan_with(
         return Ok(Patch::default());
     }
     let pod = Pod::of(workload)?;
+    let (written, resolved) = (templates, share::all_resolved(&pod, templates, matching)?);
+    let templates = &resolved.iter().map(AsRef::as_ref).collect::<Vec<_>>()[..];
     if let Some((_, _, conflict)) = conflict::collisions(templates, pod.network()).into_iter().next() {
         return Err(conflict);
     }
@@ -264,8 +272,13 @@ pub(crate) fn plan_with(
     let mut operations = joining.operations(&mut groups);
     groups.extend(content_of(&pod, templates, &owned));
     groups.extend(entries_of(&pod, templates, &owned));
+    let mut fits = Fits::of(&pod, templates, &owned);
+    groups.append(&mut fits.groups);
+    operations.append(&mut fits.operations);
     keep_default_container(&pod, templates, &mut groups, &owned);
-    add_markers(&pod, templates, &mut groups, &joining, markers);
+    let shared = share::records(&pod, &groups, templates, written);
+    let beside = Beside { owned: &owned, joining: &joining, fits: &fits, shared: &shared };
+    add_markers(&pod, templates, &mut groups, &beside, markers);
     operations.extend(merge::operations(&workload.body, groups));
     Ok(Patch(operations))
 }
@@ -366,19 +379,36 @@ fn keep_default_container(pod: &Pod<'_>, templates: &[&Template], groups: &mut [
     }
 }
 
-/// Adds the marker annotations of `templates`, whose content is in `groups` and `joining`. A current marker stays as it is if nothing is
-/// added; otherwise it is extended or replaced.
-fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut [Group], joining: &Joining<'_>, markers: Markers) {
-    let (annotations, owned) = (pod.annotations_pointer(), joining.owned);
+/// What is added besides groups of items and entries.
+struct Beside<'a> {
+    owned: &'a Owned,
+    joining: &'a Joining<'a>,
+    fits: &'a Fits,
+    /// Owners of containers, each with the entries for what is shared with them.
+    shared: &'a [(usize, Marker)],
+}
+
+impl Beside<'_> {
+    /// What the marker of `owner` lists of it.
+    fn records_of(&self, owner: usize) -> impl Iterator<Item = &Marker> {
+        let shared = self.shared.iter().filter(move |(own, _)| *own == owner).map(|(_, record)| record);
+        self.joining.records_of(owner).chain(self.fits.records_of(owner)).chain(shared)
+    }
+}
+
+/// Adds the marker annotations of `templates`, whose content is in `groups` and `beside` them. A current marker stays as it
+/// is if nothing is added; otherwise it is extended or replaced.
+fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut [Group], beside: &Beside<'_>, markers: Markers) {
+    let (annotations, owned) = (pod.annotations_pointer(), beside.owned);
     let body = &pod.workload.body;
     let created = owned.created(body, &annotations, &annotations);
     let fresh = merge::records(body, groups, owned, templates.len());
     let adds = |owner: usize| {
         let mut additions = groups.iter().flat_map(|group| &group.additions);
-        additions.any(|addition| addition.owner == owner) || joining.adds(owner)
+        additions.any(|addition| addition.owner == owner) || beside.joining.adds(owner) || beside.fits.adds(owner)
     };
     let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, mut fresh))| {
-        joining.records_of(owner).for_each(|record| fresh.extend(record));
+        beside.records_of(owner).for_each(|record| fresh.extend(record));
         if !adds(owner) && template.is_claimed(pod.workload) {
             return None;
         }

@@ -214,6 +214,11 @@ impl Needs {
             needs.security_context(item, &who);
             needs.usage.extend(Usage::of(item, Turn::Main));
         }
+        if spec.pod.as_ref().is_some_and(|pod| pod.share_process_namespace == Some(true)) {
+            let who = || "`pod.shareProcessNamespace` of the template".to_owned();
+            needs.field(who(), &["hostPID"], Test::IsNot(true));
+            needs.field(who(), &["os", "name"], Test::NoneOf(vec!["windows".to_owned()]));
+        }
         needs.files("the template", &spec.env, spec);
         for mount in &spec.volume_mounts {
             needs.mount("the template", mount, spec);
@@ -449,6 +454,10 @@ impl Weight {
                 pointer(format!("/spec/{INIT_CONTAINERS}/{}", Token::new(list.key_of(item)).encoded()), 1);
             }
         }
+        // An entry for each item of the pod's fields, which JSON and the pointer may double.
+        let fields = spec.pod.as_ref().map_or(0, |pod| serde_json::to_string(pod).map_or(0, |json| json.len()));
+        weight.fixed += 2 * fields;
+        weight.pointers += fields / 8;
         weight.fixed += ANNOTATIONS.of(spec).map(|(key, value)| key.len() + value.len()).sum::<usize>();
         for inner in INNER.iter().filter(|inner| !(inner.items)(spec).is_empty()) {
             let beginning = format!("/spec/{INIT_CONTAINERS}/").len() + MAX_NAME + AROUND;

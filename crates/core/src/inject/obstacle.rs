@@ -1,4 +1,4 @@
-//! The type of every conflict. It has a file of its own because [`super::pod`], [`super::conflict`] and
+//! The type of every conflict, and of every obstacle on the way back. They have a file of their own because [`super::pod`], [`super::conflict`] and
 //! [`super::unmet`] all return it.
 
 use crate::api::code::Code;
@@ -12,4 +12,23 @@ pub struct Conflict {
     pub code: Code,
     /// The obstacle and its place. It never repeats a value that may be secret.
     pub message: String,
+}
+
+/// The reason why an entry was not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftoverCause {
+    /// The marker is unreadable.
+    Unreadable,
+    /// Injection never adds such an entry.
+    Foreign,
+    /// The content does not exist (any more).
+    Missing,
+    /// The content exists more than once.
+    Ambiguous,
+    /// Other content is in its place.
+    Unexpected,
+    /// A user has changed the value that had it.
+    Edited,
+    /// A container that stays mounts it.
+    Mounted,
 }

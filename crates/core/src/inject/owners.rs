@@ -53,6 +53,12 @@ impl Owned {
         !self.added.is_empty() && self.added.contains(pointer)
     }
 
+    /// The pointers below `parent` that markers that stay list, each with whether null was there before.
+    pub(super) fn below(&self, parent: &Pointer) -> impl Iterator<Item = (&str, bool)> {
+        let below = self.added.iter().filter(move |pointer| holds(parent.as_str(), pointer));
+        below.map(|pointer| (pointer.as_str(), self.nulls.contains(pointer)))
+    }
+
     /// True if and only if a marker that stays lists the variable `pointer`, and parts of its value.
     pub(super) fn has_joint(&self, pointer: &Pointer) -> bool {
         let value = || format!("{pointer}/{VALUE}/");

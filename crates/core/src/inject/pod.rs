@@ -99,6 +99,16 @@ impl<'a> Pod<'a> {
         path.iter().try_fold(&self.workload.body, |at, step| at.get(step))?.as_object()
     }
 
+    /// Its `spec`.
+    pub(super) fn spec_value(&self) -> Option<&'a Value> {
+        self.workload.pod()?.get("spec")
+    }
+
+    /// The pointer of `steps` below its `spec` in the workload.
+    pub(super) fn pointer_below_spec(&self, steps: &[&str]) -> PointerBuf {
+        self.pointer(&[&["spec"], steps].concat())
+    }
+
     /// The network that its containers listen on.
     pub(super) fn network(&self) -> Network {
         match self.spec.get("hostNetwork") {
@@ -122,9 +132,18 @@ impl<'a> Pod<'a> {
         if !tables::reaches_in(&template.spec) {
             return Ok(Vec::new());
         }
+        self.own_picked(template, matching, template.picks())
+    }
+
+    /// As [`Self::own`], with the containers whose names `picks` takes.
+    pub(super) fn own_picked(
+        &self,
+        template: &Template,
+        matching: &[&Template],
+        picks: impl Fn(&str) -> bool,
+    ) -> Result<Vec<OwnContainer<'a>>, Conflict> {
         let marked = marker::containers(self.workload, matching);
         let is_ours = |name: &str| marked.contains(name) || matching.iter().any(|other| other.names_container(name));
-        let picks = template.picks();
         let mut own = Vec::new();
         let mut seen = HashSet::new();
         for list in LISTS.iter().filter(|list| template.reaches(list)) {

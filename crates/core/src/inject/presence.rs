@@ -9,6 +9,7 @@
 
 use super::Template;
 use super::equal;
+use super::fit::{self, Gap};
 use super::marker;
 use super::part::{ENV, literal, variable};
 use super::pod::Pod;
@@ -82,7 +83,11 @@ fn items<'a>(pod: &'a Pod<'_>, template: &'a Template, forms: Forms) -> impl Ite
             None => Presence::Lacking(format!("{} `{key}` of the pod is missing", map.noun)),
         })
     });
-    of_lists.chain(of_maps)
+    let of_fields = fit::gaps(pod, template).into_iter().map(|gap| match gap {
+        Gap::Lacking(what) => Presence::Lacking(what),
+        Gap::Different(what) => Presence::Different(what),
+    });
+    of_lists.chain(of_maps).chain(of_fields)
 }
 
 /// Whether the pod has `item` of `list`.

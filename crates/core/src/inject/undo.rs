@@ -5,6 +5,7 @@
 //! that are still mounted. All of these are reported. What another marker lists stays, too: it belongs to both (`owners`).
 
 use super::Template;
+use super::field;
 use super::listed::{self, LeftoverCause, Listed, What};
 use super::marker::{self, Marker};
 use super::owners::Handover;
@@ -208,10 +209,19 @@ impl Undone {
         going.passed.extend(items);
     }
 
-    /// Removes the part of a value at `pointer`, or the variable that was created for parts, if it has none any more. None
+    /// Removes the field of the pod or the part of a value at `pointer`, or the variable that was created for parts, if it has none any more. None
     /// if `pointer` is something else.
     fn take_part(&mut self, at: &str, marker: &Marker, pointer: &str) -> Option<Result<(), LeftoverCause>> {
         let listed = Listed::parse(at, pointer)?;
+        if let What::Field(entry) = listed.what {
+            let others = self.others(at);
+            let others = others.iter().filter_map(|pointer| Listed::parse(at, pointer));
+            let others = others.filter(|other| matches!(other.what, What::Field(_))).map(|other| other.tokens);
+            let others: Vec<_> = others.collect();
+            let is_null = marker.nulls.iter().any(|null| null == pointer);
+            let spec = self.body.pointer_mut(&format!("{at}/spec"))?;
+            return Some(field::remove(spec, entry, &listed.tokens, &others, is_null));
+        }
         let is_created = is_joint(marker, pointer, &listed);
         if !is_created && listed.part().is_none() {
             return None;

@@ -4,7 +4,7 @@ use super::needs::{MAX_ANNOTATIONS, Need, Test, Turn, Usage, VolumeKind, Want};
 use super::obstacle::Conflict;
 use super::pod::{Network, Pod};
 use super::tables::{ANNOTATIONS, CONTAINERS, INIT_CONTAINERS, LABELS, LISTS, List};
-use super::{Template, value};
+use super::{Template, fit, value};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::pod_security::{
@@ -42,7 +42,7 @@ pub(super) fn together(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflic
     if templates.len() < 2 {
         return None;
     }
-    exceeded(pod, templates).or_else(|| too_large(pod, templates))
+    exceeded(pod, templates).or_else(|| too_large(pod, templates)).or_else(|| fit::together(pod, templates))
 }
 
 fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {

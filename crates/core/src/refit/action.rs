@@ -114,6 +114,7 @@ pub fn expected(kind: &Kind, from: Option<&Revision>, to: &Policy, site: &Site, 
     let is_native = |native_sidecars| native_sidecars == NativeSidecars::Always;
     let wanted = to.as_written();
     let is_delivered_alike = from.template.position == wanted.position
+        && from.template.joins == wanted.joins
         && is_native(from.content.native_sidecars) == is_native(to.spec.native_sidecars);
     let (old, new) = (&from.template.spec, &wanted.spec);
     // An edit is undone in the running pod, or not at all.
@@ -138,6 +139,8 @@ fn rest(template: &Template) -> impl PartialEq {
         volume_mounts,
         app_containers,
         include_init_containers,
+        pod,
+        share,
     } = template;
-    (volumes, image_pull_secrets, env, env_from, volume_mounts, app_containers, include_init_containers)
+    (volumes, image_pull_secrets, env, env_from, volume_mounts, app_containers, include_init_containers, pod, share)
 }

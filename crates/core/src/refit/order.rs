@@ -23,7 +23,13 @@ fn lists(pod: &str, marker: &Marker, shared: &HashSet<String>) -> Lists {
     let mut lists = Lists::new();
     let own = marker.added.iter().filter(|pointer| !shared.contains(*pointer));
     let listed = own.filter_map(|pointer| Listed::parse(pod, pointer));
-    for listed in listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
+    // What is shared with an added container comes and goes with it.
+    let is_shared = |listed: &Listed| {
+        let container = || PointerBuf::from_tokens(listed.tokens.iter().take(3));
+        matches!(listed.what, What::Inner(..)) && marker.added.contains(&format!("{pod}{}", container()))
+    };
+    let is_item = |listed: &Listed| matches!(listed.what, What::Item(_) | What::Inner(..)) && !is_shared(listed);
+    for listed in listed.filter(is_item) {
         let (key, list) = listed.split();
         lists.entry(list.to_vec()).or_default().insert(key.to_owned(), listed);
     }

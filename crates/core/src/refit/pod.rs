@@ -137,19 +137,25 @@ fn in_place(
     if let Some(list) = order::moved(pod, &planned.body, marker, &planned.marker, &planned.shared) {
         return Err(format!("items of `{list}` are added, removed or moved"));
     }
-    let parts = |marker: &Marker| -> BTreeSet<String> {
-        let is_part = |pointer: &&String| {
-            Listed::parse(&pod.pod_pointer(), pointer).is_some_and(|listed| matches!(listed.what, What::Part(_)))
-        };
-        marker.added.iter().filter(is_part).cloned().collect()
+    let is_shared = |listed: &Listed| {
+        matches!(listed.what, What::Inner(..))
+            && earlier.names_container(listed.tokens.get(2).map_or("", String::as_str))
     };
-    if parts(marker) != parts(&planned.marker) {
-        return Err("a part of a variable is added, removed or changed".to_owned());
+    let fixed = |marker: &Marker| -> BTreeSet<String> {
+        let is_fixed = |pointer: &&String| {
+            let listed = Listed::parse(&pod.pod_pointer(), pointer);
+            listed.is_some_and(|listed| matches!(listed.what, What::Part(_) | What::Field(_)) || is_shared(&listed))
+        };
+        marker.added.iter().filter(is_fixed).cloned().collect()
+    };
+    if fixed(marker) != fixed(&planned.marker) {
+        return Err("a part of a variable, a field of the pod or a shared item is added, removed or changed".to_owned());
     }
     let mut changes = Changes { body: pod.body.clone(), resized: pod.body.clone(), resize: BTreeMap::new() };
     for pointer in planned.marker.added.iter().filter(|pointer| !planned.shared.contains(*pointer)) {
         let listed = Listed::parse(&pod.pod_pointer(), pointer);
-        if let Some(listed) = listed.filter(|listed| matches!(listed.what, What::Item(_) | What::Inner(..))) {
+        let is_item = |listed: &Listed| matches!(listed.what, What::Item(_) | What::Inner(..)) && !is_shared(listed);
+        if let Some(listed) = listed.filter(is_item) {
             let change = changes.add(&listed, &earlier, planned.template, goal.site);
             change.map_err(|why| format!("`{pointer}`: {why}"))?;
         }

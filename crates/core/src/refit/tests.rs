@@ -1149,3 +1149,37 @@ fn the_part_of_one_policy_is_updated_where_it_stands_between_those_of_others_and
     let left = template_update(&without, Some(&revision(&old)), goal).unwrap_err();
     assert_eq!(left.cause, Cause::ContentEdited);
 }
+
+#[test]
+fn what_is_shared_and_the_fields_of_the_pod_follow_an_update_and_hinder_none() {
+    let shares = |image: &str, seconds: i64| {
+        let template = json!({
+            "containers": [{"name": "agent", "image": image}], "share": [{"to": "agent", "volumeMounts": ["*"]}],
+            "pod": {"terminationGracePeriodSeconds": {"atLeast": seconds}, "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}]},
+        });
+        policy("p", &json!({ "template": template }))
+    };
+    let users = |paths: &[&str]| {
+        let mounts: Vec<Value> = paths.iter().map(|path| json!({"name": "v", "mountPath": path})).collect();
+        json!({"containers": [{"name": "app", "image": "app:1", "volumeMounts": mounts}], "volumes": [{"name": "v", "emptyDir": {}}]})
+    };
+    let original = |paths: &[&str]| deployment(&json!({"spec": users(paths)}));
+    let (old, new, image) = (shares("agent:1", 60), shares("agent:2", 90), shares("agent:2", 60));
+    let mut stored = created(&original(&["/v"]), &[&old]);
+    assert_eq!(carries(&stored, &old, &site()), Carries::This);
+    assert_eq!(update(&stored, &old, &new).unwrap().body, created(&original(&["/v"]), &[&new]).body);
+    stored.body["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+        users(&["/w"])["containers"][0]["volumeMounts"].clone();
+    assert_eq!(carries(&stored, &old, &site()), Carries::This, "only a new revision changes what is shared");
+    let there = |mut body: Value| body["spec"]["template"]["spec"].take();
+    let updated = update(&stored, &old, &new).unwrap().body;
+    assert_eq!(there(updated), there(created(&original(&["/w"]), &[&new]).body));
+    let back = removal(&stored, &revision(&old), &policies(&[])).unwrap();
+    assert_eq!(back.body["spec"]["template"]["spec"], original(&["/w"]).body["spec"]["template"]["spec"]);
+    let running = created(&pod(&users(&["/v"])), &[&old]);
+    for (to, in_place) in [(&image, true), (&new, false)] {
+        let goal = Goal { to, policies: &policies(&[to]), site: &site() };
+        let action = pod::change(&running, Some(&revision(&old)), goal, true);
+        assert_eq!(matches!(action, NextAction::InPlace { .. }), in_place, "{action:?}");
+    }
+}

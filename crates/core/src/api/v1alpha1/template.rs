@@ -1,6 +1,7 @@
 //! What a policy adds to pods, and where.
 
 use super::RawObject;
+use super::pod_fields::{PodFields, Share};
 use crate::api::format;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,16 @@ pub struct Template {
     /// Whether the workload's own init containers get `env`, `envFrom` and `volumeMounts` as well. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_init_containers: bool,
+
+    /// Fields of the pod itself. Default: none. Example: `{terminationGracePeriodSeconds: {atLeast: 60}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodFields>,
+
+    /// What containers of the template get of the workload's own containers. Default: nothing. Nothing of another policy is shared.
+    /// Example: `[{to: log-agent, volumeMounts: ["*"]}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub share: Vec<Share>,
 }
 
 /// A list of raw objects in a template.

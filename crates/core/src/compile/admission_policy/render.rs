@@ -108,6 +108,12 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
 
 /// Whether CEL has words for all content of `policy`.
 fn is_expressible(policy: &Policy) -> Result<(), Inexpressible> {
+    if policy.as_written().spec.pod.is_some() {
+        return Err(Inexpressible::new("its template has `pod`"));
+    }
+    if !policy.as_written().spec.share.is_empty() {
+        return Err(Inexpressible::new("its template has `share`"));
+    }
     match policy.as_written().joins.keys().next() {
         Some(name) => Err(Inexpressible::new(format!("variable `{name}` of its template has `merge`"))),
         None => Ok(()),
