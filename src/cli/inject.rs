@@ -10,7 +10,7 @@ use crate::decision::{Decision, Left, Outcome, rehearsal};
 use crate::inject;
 use crate::lint;
 use crate::manifest::{self, Kinds, Layout, Manifest, Object};
-use crate::policy::checks::odd_values;
+use crate::policy::checks::unheard;
 use crate::policy::{Policies, Site};
 use crate::readers::{self, Facts};
 use crate::workload::Workload;
@@ -131,17 +131,23 @@ impl Injection<'_> {
         }
         if self.policies.kinds().any(|kind| *kind == placed.kind) {
             let names = || self.policies.iter().map(|policy| policy.name.as_str());
-            let code = Code::InvalidOptOut;
-            notes.remarks.extend(odd_values(&placed, names).into_iter().map(|message| {
+            notes.remarks.extend(unheard(&placed, names).into_iter().map(|(code, message)| {
                 format!("warning: {}: {}: {code} {}: {message}", manifest.place, title(&placed), code.name())
             }));
         }
+        unreached(manifest, &title(&placed), &decision, &placed, notes);
         self.pods(manifest, &placed, notes);
         let of = format!("{}: {}", manifest.place, title(&placed));
         self.readers(&of, &decision, [&placed, &workload.with_body(workload.patched(&patch))], &placed, notes);
         if decision.refusal().is_some() || patch.is_empty() {
             return None;
         }
+        let code = Code::InHook;
+        notes
+            .remarks
+            .extend(lint::hook(&placed).map(|message| {
+                format!("{}: {}: {code} {}: it {message}", manifest.place, title(&placed), code.name())
+            }));
         Some(workload.patched(&patch))
     }
 
@@ -172,6 +178,7 @@ impl Injection<'_> {
         }
         let told = format!("{}: {of}", manifest.place);
         self.readers(&told, &decision, [&pod, &pod.with_body(pod.patched(&patch))], workload, notes);
+        unreached(manifest, &of, &decision, &pod, notes);
         if self.options.diff && decision.refusal().is_none() && !patch.is_empty() {
             let after = pod.patched(&patch);
             let name = format!("{} ({of})", manifest.place);
@@ -246,6 +253,14 @@ impl Injection<'_> {
             reason.detail
         ));
     }
+}
+
+/// Adds warnings of policies whose `appContainers` selects none of the containers of `workload`.
+fn unreached(manifest: &Manifest, title: &str, decision: &Decision, workload: &Workload, notes: &mut Notes) {
+    let code = Code::NoEffect;
+    notes.remarks.extend(decision.unreached(workload).into_iter().map(|(policy, message)| {
+        format!("warning: {}: {title}: policy `{}`: {code} {}: {message}", manifest.place, policy.name, code.name())
+    }));
 }
 
 /// Whether a policy selects the workload but skips it.

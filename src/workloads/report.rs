@@ -55,6 +55,10 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
             workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
         }
     }
+    for (policy, message) in decision.unreached(workload).into_iter().filter(|_| !is_refused) {
+        let message = format!("SidecarPolicy `{}`: {message}", policy.name);
+        workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::NoEffect, &message);
+    }
     for left in &decision.rest {
         let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
         count(*outcome, policy, *code, detail);
@@ -67,8 +71,8 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
     }
     // Rows 1 to 3 concern no policy, and never cause an event.
     let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
-    for message in odd_values(workloads, workload).into_iter().filter(|_| !is_untouchable) {
-        workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
+    for (code, message) in unheard(workloads, workload).into_iter().filter(|_| !is_untouchable) {
+        workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, code, &message);
     }
 }
 
@@ -153,8 +157,8 @@ fn tell(
     }
 }
 
-/// Messages about wrong values of `scpol.dev/inject` in the workload.
-fn odd_values(workloads: &Workloads, workload: &Workload) -> Vec<String> {
+/// Codes and messages about wrong values of `scpol.dev/inject` in the workload, and about keys that resemble ours.
+fn unheard(workloads: &Workloads, workload: &Workload) -> Vec<(Code, String)> {
     let stored = workloads.operator.snapshot().stored;
-    checks::odd_values(workload, || stored.keys().map(|of| &*of.name))
+    checks::unheard(workload, || stored.keys().map(|of| &*of.name))
 }

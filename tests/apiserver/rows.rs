@@ -78,6 +78,26 @@ async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them(
         }
         assert_eq!(world.events(&name).await?.len(), codes.len(), "{name}");
     }
+    let mut misspelt = of_team("says-it-wrong");
+    misspelt["spec"]["template"]["metadata"]["annotations"] =
+        json!({ "scpol.dev/injekt": "false", "inject.scpol.dev": "" });
+    let created = world.create_promptly(DEPLOYMENTS, &misspelt).await?;
+    assert_eq!(containers(&created), ["app", "always", "asked"]);
+    world.event("says-it-wrong", "SidecarInjectionSkipped: SCP0123: the annotation `inject.scpol.dev`").await?;
+    assert_eq!(world.events("says-it-wrong").await?.len(), 1);
+
+    let mut unreached = for_team("agent", &json!({ "labelSelector": { "matchLabels": { "team": "agents" } } }));
+    unreached["template"]["env"] = json!([{ "name": "A", "value": "b" }]);
+    unreached["template"]["appContainers"] = json!(["main"]);
+    world.policy("unreached", unreached).await?;
+    in_force(&world.cluster, "unreached").await?;
+    let mut of_agents = deployment("unreached");
+    of_agents["metadata"]["labels"]["team"] = json!("agents");
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &of_agents).await?), ["app", "agent"]);
+    world
+        .event("unreached", "SidecarInjectionSkipped: SCP0041: SidecarPolicy `unreached`: `appContainers` [main]")
+        .await?;
+
     // Events are written in order, so all expected ones exist by now.
     for silent in ["first", "copy", "nobodys", "nobodys-opted-out", "nobodys-on-the-host", "says-true"] {
         assert_eq!(world.events(silent).await?, Vec::<String>::new(), "{silent}");

@@ -394,6 +394,26 @@ impl Decision {
         self.matching.iter()
     }
 
+    /// The policies whose `appContainers` selects none of the containers of `workload`, with the message. Policies that
+    /// the workload has already count, too.
+    pub fn unreached(&self, workload: &Workload) -> Vec<(Arc<Policy>, String)> {
+        let chooses = |policy: &Policy| !policy.as_written().spec.app_containers.is_empty();
+        let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
+        let present: Vec<_> = self.inject.iter().chain(injected.map(|left| &left.policy)).cloned().collect();
+        if !present.iter().any(|policy| chooses(policy)) {
+            return Vec::new();
+        }
+        let workload = &*self.view(workload);
+        let matching: Vec<_> = self.matching.iter().chain(&present).cloned().collect();
+        let templates = templates(&matching, workload, self.native_sidecars);
+        let message = |policy: &Arc<Policy>| {
+            let delivered = deliver(policy, workload, self.native_sidecars).ok()?;
+            inject::unreached(workload, delivered.template(), &templates)
+        };
+        let found = present.iter().filter(|policy| chooses(policy));
+        found.filter_map(|policy| Some((policy.clone(), message(policy)?))).collect()
+    }
+
     /// Keeps the policies for which `asked` is true. The others have had their effect on conflicts.
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
         self.keep(&asked);

@@ -9,8 +9,8 @@ use crate::cli::output::{Printing, counted};
 use crate::cli::policies::{InvalidPolicy, KnownPolicies};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::{self, Edit, marker};
-use crate::lint::{late_references, needs, over_sources, shared_ports, vet};
-use crate::policy::checks::odd_values;
+use crate::lint::{hook, late_references, needs, over_sources, shared_ports, vet};
+use crate::policy::checks::unheard;
 use crate::policy::{Policy, Site};
 use crate::readers::{self, Facts};
 use crate::workload::Workload;
@@ -105,6 +105,7 @@ fn of_pods(
         answers.retain(|other| other.policy != answer.policy);
         answers.push(answer.of_pods());
     }
+    unreached(answers, &decision, &pod);
     Effect::add(answers, &decision, [&pod, &injected], maker, (facts, site));
     QualityChange::of(&pod, &injected, minor)
 }
@@ -245,12 +246,15 @@ impl ExplainReport {
             let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, &placed, site)).flatten();
             PolicyAnswer::left(left, &workload, is_late).but(would)
         }));
+        unreached(&mut answers, &decision, &placed);
+        remarks.extend(in_hook(&decision, &placed));
         Effect::add(&mut answers, &decision, [&placed, &injected], &placed, (facts, site));
         let is_file = source.is_some();
         let of_pods = self::of_pods(&mut answers, known, &placed, (facts, site), (is_file, minor));
         quality_of_service = of_pods.or(quality_of_service);
         if known.policies.kinds().any(|kind| *kind == placed.kind) {
-            remarks.extend(odd_values(&placed, || known.policies.iter().map(|policy| policy.name.as_str())));
+            let names = || known.policies.iter().map(|policy| policy.name.as_str());
+            remarks.extend(unheard(&placed, names).into_iter().map(|(_, message)| message));
         }
         if answers.iter().any(|answer| answer.result != PolicyResult::Skipped) {
             remarks.extend(beside.unread_in(placed.namespace()));
@@ -518,6 +522,20 @@ impl PolicyAnswer {
             ..Self::default()
         }
     }
+}
+
+/// Adds to `answers` the notes on policies whose `appContainers` selects none of the containers of `workload`.
+fn unreached(answers: &mut [PolicyAnswer], decision: &Decision, workload: &Workload) {
+    for (policy, message) in decision.unreached(workload) {
+        let answer = answers.iter_mut().find(|answer| answer.policy == policy.name);
+        answer.into_iter().for_each(|answer| answer.ports.push(format!("{message} ({})", Code::NoEffect)));
+    }
+}
+
+/// The remark on a hook that is injected.
+fn in_hook(decision: &Decision, workload: &Workload) -> Option<String> {
+    let message = hook(workload).filter(|_| !decision.inject.is_empty())?;
+    Some(format!("It {message} ({})", Code::InHook))
 }
 
 /// The first words of a message if the workload has the content of another version of `policy`.

@@ -157,6 +157,8 @@ codes! {
     61 NeverStarts "Correct the field that the message names.";
     /// A container of the template is root. Pods with `runAsNonRoot: true` are left out, because the kubelet would not start it there.
     62 RootUser "Set `securityContext.runAsNonRoot: false` in the container if it may be root in every pod.";
+    /// A workload that the policy is injected into is a hook of Helm or Argo CD, which wait until it ends.
+    63 InHook "See that what is added ends with the hook, as a native sidecar does, or leave the hook out: `scpol.dev/inject: \"false\"` on its pod template.";
     /// A variable of the template with `merge` goes into a container that does not have it, and that has sources of variables. A variable wins over
     /// sources: if one of these sets it, the container loses that value.
     68 MergedOverSources "Give the variable a `value` in the container, or leave the container out: `spec.template.appContainers`.";
@@ -208,6 +210,10 @@ codes! {
     /// The workload comes with the content of an earlier version of the policy. It is let through, because whoever injects here cannot bring it
     /// to the present version.
     121 Outdated "Give the earlier policy with `--earlier`, or take the content out: `scpol uninject`. A rollout brings stored workloads up to date.";
+    /// A label or annotation of the workload, its pod template or pod resembles one of ours and is none: it has no effect.
+    123 MisspeltKey "Correct the key as the message says, or remove it.";
+    /// A manifest is only a part of an object, as a kustomize patch: another tool completes it. Only the commands on files know this.
+    124 PartialManifest "Give the complete manifest: `kubectl kustomize FOLDER`, or `helm template CHART`, prints it.";
 
     /// The workload uses a name of the template differently.
     200 NameConflict "Rename in the workload or in the template.";

@@ -41,6 +41,7 @@ pub(crate) use undo::{is_joint, undo_known, undo_those};
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
 use crate::api::v1alpha1::{Place, Position, RawObject};
+use crate::outside;
 use crate::workload::Workload;
 use fit::Fits;
 use join::Joining;
@@ -204,6 +205,46 @@ pub fn check(
 ) -> Result<(), Conflict> {
     let pod = Pod::of(workload)?;
     conflict::check(&pod, share::resolved(&pod, template, matching)?.as_ref(), matching, standard)
+}
+
+/// The message that `appContainers` of `template` selects none of the containers of `workload`. None if it selects one,
+/// or if there is nothing to select. `matching` as for [`check`].
+pub fn unreached(workload: &Workload, template: &Template, matching: &[&Template]) -> Option<String> {
+    let spec = &template.spec;
+    if spec.app_containers.is_empty() || !tables::reaches_in(spec) {
+        return None;
+    }
+    let pod = Pod::of(workload).ok()?;
+    if !pod.own(template, matching).ok()?.is_empty() {
+        return None;
+    }
+    let anywhere = v1alpha1::Template { app_containers: Vec::new(), ..spec.clone() };
+    let all = pod.own(&Template { spec: anywhere, ..template.clone() }, matching).ok()?;
+    let names: Vec<_> = all.iter().map(|container| container.name).collect();
+    let globs: Vec<_> = spec.app_containers.iter().map(String::as_str).collect();
+    let lists = [("env", &spec.env), ("envFrom", &spec.env_from), ("volumeMounts", &spec.volume_mounts)];
+    let lost: Vec<_> = lists.iter().filter(|(_, list)| !list.is_empty()).map(|(name, _)| format!("`{name}`")).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "`appContainers` [{}] selects none of the containers [{}]: {} reach none",
+            shown_names(&globs),
+            shown_names(&names),
+            lost.join(", ")
+        )
+    })
+}
+
+/// The first of `names`, for a message.
+fn shown_names(names: &[&str]) -> String {
+    /// The most names in a message.
+    const MOST: usize = 5;
+    /// The most characters of a name: the server accepts no longer one.
+    const LONGEST: usize = 63;
+    let mut shown: Vec<_> = names.iter().take(MOST).map(|name| outside::cut(name, LONGEST)).collect();
+    if names.len() > MOST {
+        shown.push("…".into());
+    }
+    shown.join(", ")
 }
 
 /// The patch that injects `templates`, which come in the order of their priority, into `workload`. `matching` and

@@ -20,7 +20,7 @@ pub use manifest::vet;
 pub use references::needs;
 pub use selection::add_ons_at_risk;
 pub use template::{late_references, over_sources, shared_ports};
-pub use workloads::against;
+pub use workloads::{against, hook};
 
 use crate::api::code::Code;
 use crate::api::judge;
@@ -66,6 +66,7 @@ impl Severity {
             | Code::QualityOfServiceChanged
             | Code::HostNetwork
             | Code::OptedOut
+            | Code::InHook
             | Code::NodesLimited
             | Code::HoldsApplication
             | Code::ScaleDownBlocked

@@ -5,7 +5,8 @@ use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject;
-use crate::policy::checks::odd_values;
+use crate::outside;
+use crate::policy::checks::unheard;
 use crate::policy::refused::Refused;
 use crate::policy::{Policies, Policy, Site};
 use crate::readers::{self, Facts, Told};
@@ -70,18 +71,11 @@ pub fn against(
         let message = format!("leaves out {title}: {}", left.reason.detail);
         Some(Note::new(left.reason.code, field, message).about(subject_of(&left.policy.name)?))
     });
-    let odd = odd_values(workload, || policies.iter().map(|policy| policy.name.as_str()));
-    let meant = policies.iter().filter(|policy| policy.kinds.contains(&workload.kind));
-    let meant: Vec<_> = meant.filter_map(|policy| subject_of(&policy.name)).collect();
-    let odd = odd.iter().flat_map(|message| {
-        meant.iter().map(move |subject| {
-            let message = format!("is asked for by {title}: {message}");
-            Note::new(Code::InvalidOptOut, "metadata.name", message).about(*subject)
-        })
-    });
+    let in_vain = in_vain(&decision, policies, workload, title).into_iter();
+    let in_vain = in_vain.filter_map(|(policy, note)| Some(note.about(subject_of(&policy)?)));
     let read = read(&decision, [workload, &injected], title, facts, site);
     let read = read.into_iter().filter_map(|(policy, note)| Some(note.about(subject_of(&policy)?)));
-    in_the_way.filter_map(finding).chain(ports).chain(read).chain(left_out).chain(odd).collect()
+    in_the_way.filter_map(finding).chain(ports).chain(read).chain(left_out).chain(in_vain).collect()
 }
 
 /// What other readers do to the pods of the first workload, whose injected form is the second: each with its policy.
@@ -100,6 +94,39 @@ fn read(
         told.map(|told| (policy.name.clone(), note(told))).collect::<Vec<_>>()
     };
     decision.inject.iter().flat_map(|policy| of_policy(policy)).collect()
+}
+
+/// What has no effect between `policies` and `workload`, or another one than meant: each with the name of its policy.
+fn in_vain(decision: &Decision, policies: &Policies, workload: &Workload, title: &str) -> Vec<(String, Note)> {
+    let goes = |message: String| format!("goes into {title}: {message}");
+    let mut notes = Vec::new();
+    for (policy, message) in decision.unreached(workload) {
+        let note = Note::new(Code::NoEffect, "spec.template.appContainers", goes(message));
+        notes.push((policy.name.clone(), note));
+    }
+    if let Some(message) = hook(workload) {
+        let note = || Note::new(Code::InHook, "spec.targets", goes(format!("it {message}")));
+        notes.extend(decision.inject.iter().map(|policy| (policy.name.clone(), note())));
+    }
+    for (code, message) in unheard(workload, || policies.iter().map(|policy| policy.name.as_str())) {
+        let verb = if code == Code::MisspeltKey { "targets" } else { "is asked for by" };
+        let note = || Note::new(code, "metadata.name", format!("{verb} {title}: {message}"));
+        let meant = policies.iter().filter(|policy| policy.kinds.contains(&workload.kind));
+        notes.extend(meant.map(|policy| (policy.name.clone(), note())));
+    }
+    notes
+}
+
+/// The annotations of hooks, and the tools that read them.
+const HOOKS: [(&str, &str); 2] = [("helm.sh/hook", "Helm"), ("argocd.argoproj.io/hook", "Argo CD")];
+/// The most characters of the value of such an annotation in a message.
+const SHOWN: usize = 64;
+
+/// The rest of a sentence about `workload` if it is a hook of Helm or Argo CD. A hook is injected as any other workload,
+/// because the API server cannot tell who creates it.
+pub fn hook(workload: &Workload) -> Option<String> {
+    let (value, tool) = HOOKS.iter().find_map(|(key, tool)| Some((workload.annotation(key)?, tool)))?;
+    Some(format!("is a hook (`{}`), and {tool} waits until it ends", outside::cut(value, SHOWN)))
 }
 
 /// The field of the template with the obstacle, as exactly as it is known.

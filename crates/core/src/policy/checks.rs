@@ -1,6 +1,6 @@
 //! The precedence table, one function per row, in order. The first that gives a reason decides.
 
-use super::{Policy, Reason, Site, Verdict};
+use super::{Policy, Reason, Site, Verdict, keys};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{
     AnnotationSelector, HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, SidecarPolicySpec,
@@ -223,9 +223,16 @@ pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
     own.into_iter().chain(of_template.flatten()).flatten()
 }
 
+/// What `workload` says to us and does not reach us, with codes: the faults in values of `scpol.dev/inject`, and a key that resembles ours.
+/// `known` gives the names of all policies.
+pub fn unheard<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<(Code, String)> {
+    let values = odd_values(workload, known).into_iter().map(|message| (Code::InvalidOptOut, message));
+    values.chain(keys::misspelt(workload).map(|message| (Code::MisspeltKey, message))).collect()
+}
+
 /// The faults in `scpol.dev/inject` on `workload`: values that are empty or too long, and names that are not in `known`, the names of all
 /// policies.
-pub fn odd_values<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<String> {
+fn odd_values<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<String> {
     let mut odd = Vec::new();
     for value in said(workload).filter(|value| !matches!(*value, "true" | "false")) {
         if !marker::is_within(value, MAX_SAID) {

@@ -6,6 +6,7 @@
 pub mod checks;
 mod deliver;
 pub mod extent;
+mod keys;
 mod reference;
 pub(crate) mod refused;
 pub(crate) mod scope;
