@@ -93,6 +93,7 @@ const PURE_CRATES: &[(&str, &[&str])] = &[
             "schemars",
             "serde",
             "serde-saphyr",
+            "granit-parser",
             "serde_json",
             "sha2",
             "strsim",

@@ -427,10 +427,9 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
         .with("in/tab.yaml", "kind: X\nb:\n\tc: 1\n")
         .with("in/twice.yaml", "kind: X\napiVersion: v1\nb: 1\n\nb: 2\n")
         .with("in/nameless.yaml", "kind: X\nb: 1\n")
-        .with("in/chart.yaml", "kind: X\n{{- if .Values.x }}\nb: 1\n{{- end }}\n")
         .with("in/page.yaml", "kind: X\nmetadata:\n\u{a0} name: x\n")
         .with("in/binary.yaml", b"\x7fELF\x00\x00")
-        .with("in/list.json", "[1]")
+        .with("in/list.json", "[{\"kind\": \"X\"}]")
         .with("in/half.json", "{\"kind\": \"X\",\n")
         .with("in/empty.yaml", "");
     fs::File::create(folder.path("in/large.yaml")).unwrap().set_len(100 << 20).unwrap();
@@ -440,10 +439,6 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
     let expected = [
         ("in/binary.yaml:1: ", "a binary file"),
         ("in/broken.yaml:5: ", "expected `]`"),
-        (
-            "in/chart.yaml:2: ",
-            "the template is not rendered (`{{` or `{%`): render it first, e.g. with `helm template CHART`",
-        ),
         ("in/half.json:2: ", "EOF"),
         ("in/large.yaml: ", "more than 64 MiB"),
         ("in/list.json:1: ", "expected an object"),
@@ -458,6 +453,104 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
     }
     let empty = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "in/empty.yaml"], "");
     assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", ""));
+}
+
+#[test]
+fn what_is_beside_manifests_in_a_repository_is_left_alone_and_noted() {
+    let patch = "# replicas\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop-eu}\nspec: {replicas: 3}\n";
+    let beside = [
+        ("overlay/kustomization.yaml", "resources: [../base]\npatches:\n- path: image.yaml\n", "for kustomize"),
+        ("overlay/image.yaml", WEB, "a patch of a kustomization"),
+        ("overlay/json.yaml", "- op: remove\n  path: /spec\n", "a JSON patch"),
+        ("overlay/replicas.yaml", patch, "a patch of a Deployment"),
+        ("chart/Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n", "a part of a chart"),
+        ("chart/values.yaml", "image: web\n", "a part of a chart"),
+        ("chart/templates/web.yaml", "{{- if .Values.on }}\nkind: X\n{{- end }}\n", "the template is not rendered"),
+        ("dashboards/web.json", "{\"panels\": []}\n", "no object of Kubernetes"),
+    ];
+    let mut folder = Folder::new().with("policy.yaml", POLICY).with("all/base/web.yaml", WEB);
+    for (file, text, _) in beside {
+        folder = folder.with(&format!("all/{file}"), text);
+    }
+    for arguments in [
+        &["inject", "-p", "policy.yaml", "-f", "all", "-R"][..],
+        &["explain", "-p", "policy.yaml", "-f", "all", "-R"],
+        &["lint", "-f", "policy.yaml", "--manifests", "all", "-R"],
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
+        for (file, text, words) in beside {
+            let note = format!("note: all/{file}:");
+            let told = ended.err.lines().filter(|line| line.starts_with(&note)).collect::<Vec<_>>();
+            assert!(
+                told.len() == 1 && told[0].contains(&format!("SCP0124 PartialManifest: left alone: {words}")),
+                "{file}: {told:?}"
+            );
+            assert!(arguments[0] != "inject" || ended.out.contains(text), "{file}: {}", ended.out);
+        }
+        assert!(arguments[0] != "inject" || ended.out.matches("envoyproxy/envoy").count() == 1, "{}", ended.out);
+    }
+    // Alone, what is no object at all is an error, because there is nothing to do.
+    for (file, ..) in beside {
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", &format!("all/{file}")], "");
+        let has_object = ["overlay/image.yaml", "overlay/replicas.yaml"].contains(&file);
+        assert_eq!(ended.code, if has_object { 0 } else { 2 }, "{file}: {ended:?}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_told_by_inject_explain_and_lint() {
+    let agent = policy_with("agent", "targets: [{group: apps, resource: deployments}]")
+        + "    appContainers: [app, \"main-*\"]\n    env: [{name: A, value: b}]\n";
+    let for_pods = agent.replace("group: apps, resource: deployments", "group: \"\", resource: pods");
+    let with_key = |key: &str| {
+        WEB.replace("metadata: {labels: {app: web}}", &format!("metadata: {{labels: {{app: web, {key}: x}}}}"))
+    };
+    let unreached = "`appContainers` [app, main-*] selects none of the containers [web]: `env` reach none";
+    let key = "the label `scpol.dev/injekt` of the pod template has no effect; did you mean `scpol.dev/inject`?";
+    for (policy, workload, code, words) in [
+        (&agent, WEB.to_owned(), "SCP0041", unreached),
+        (&for_pods, WEB.to_owned(), "SCP0041", unreached),
+        (&agent, with_key("scpol.dev/injekt"), "SCP0123", key),
+    ] {
+        let folder = Folder::new().with("policy.yaml", policy).with("web.yaml", &workload);
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "web.yaml"], "");
+        assert!(ended.code == 0 && ended.err.contains(code) && ended.err.contains(words), "{ended:?}");
+        let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
+        assert!(ended.code == 0 && ended.out.contains(words), "{}", ended.out);
+        if policy == &agent {
+            let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
+            assert!(ended.code == 0 && ended.out.contains(code) && ended.out.contains(words), "{}", ended.out);
+        }
+    }
+    for (policy, workload) in [
+        (agent.replace("[app, \"main-*\"]", "[\"w*\"]"), WEB.to_owned()),
+        (agent.replace("    env: [{name: A, value: b}]\n", ""), WEB.to_owned()),
+        (agent.clone(), WEB.replace("name: web, image", "name: main-web, image")),
+    ] {
+        let ended = Folder::new().with("policy.yaml", &policy).inject(&workload);
+        assert!(ended.code == 0 && ended.err.is_empty() && ended.out.contains("agent"), "{ended:?}");
+    }
+}
+
+#[test]
+fn hooks_are_injected_and_told() {
+    let policy = policy_with("agent", "targets: [{group: batch, resource: jobs}]\n  jobs: Inject");
+    let folder = Folder::new().with("policy.yaml", policy);
+    for (key, tool) in [("helm.sh/hook", "Helm"), ("argocd.argoproj.io/hook", "Argo CD")] {
+        let hook = format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: migrate, namespace: shop-eu, annotations: {{{key}: pre-install}}}}\n\
+             spec: {{template: {{spec: {{restartPolicy: Never, containers: [{{name: m, image: m}}]}}}}}}\n"
+        );
+        let words = format!("it is a hook (`pre-install`), and {tool} waits until it ends");
+        let ended = folder.inject(&hook);
+        assert!(ended.code == 0 && ended.out.contains("name: agent") && ended.err.contains(&words), "{ended:?}");
+        let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &hook);
+        assert!(ended.out.contains(&words[1..]), "{}", ended.out);
+        fs::write(folder.path("hook.yaml"), &hook).unwrap();
+        let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", "hook.yaml"], "");
+        assert!(ended.out.contains("SCP0063") && ended.out.contains(&words), "{}", ended.out);
+    }
 }
 
 /// From public charts. kubectl and helm accept these duplicates.

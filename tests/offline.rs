@@ -25,6 +25,7 @@ mod policies;
 mod printed;
 #[path = "support/printed.rs"]
 mod printed_table;
+mod reader;
 mod readers;
 mod refit;
 mod tools;

@@ -1,6 +1,7 @@
 //! Shared code of the commands on files: reading of manifests and policies, and names of workloads.
 
 use super::output::remark;
+use crate::api::code::Code;
 use crate::api::rules;
 use crate::content::{Content, Revision};
 use crate::decision::Decision;
@@ -41,7 +42,7 @@ pub(super) struct Recursion {
 
 impl Recursion {
     pub(super) fn reading(&self, is_strict: bool) -> Reading {
-        Reading { walk: if self.recursive { Walk::Recursive } else { Walk::Flat }, is_strict }
+        Reading { walk: if self.recursive { Walk::Recursive } else { Walk::Flat }, is_strict, sets_aside: true }
     }
 }
 
@@ -68,11 +69,28 @@ pub(super) struct Reading {
     pub(super) walk: Walk,
     /// Whether a duplicate key is an error.
     pub(super) is_strict: bool,
+    /// Whether patches, templates and other documents that are no complete objects are left alone.
+    pub(super) sets_aside: bool,
 }
 
 impl Reading {
     /// The named files alone. The last of several duplicate keys counts.
-    pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false };
+    pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false };
+
+    /// Sets aside the documents of `files` that are no complete objects, and returns one note for each file with such.
+    /// They are `faults` if there is no object at all.
+    pub(super) fn set_aside(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
+        let is_object = |object: Object<'_>| !object.kind.is_empty() && !object.api_version.is_empty();
+        let has_objects = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).any(is_object);
+        let mut asides = match self.sets_aside {
+            true => manifest::set_aside(files),
+            false => files.iter().flat_map(|file| file.asides.clone()).collect(),
+        };
+        if !self.sets_aside || !has_objects {
+            faults.append(&mut asides);
+        }
+        asides
+    }
 
     /// The faults of `files` beyond syntax.
     pub(super) fn faults(self, files: &[File]) -> Vec<Fault> {
@@ -90,6 +108,14 @@ impl Reading {
 /// The duplicate keys in `files`.
 fn twins(files: &[File]) -> impl Iterator<Item = &Twin> {
     files.iter().flat_map(File::manifests).flat_map(|manifest| &manifest.twice)
+}
+
+/// Notes the documents that are left alone.
+pub(super) fn note_asides(asides: &[Fault]) {
+    let code = Code::PartialManifest;
+    for Fault { place, message } in asides {
+        remark(format_args!("note: {place}: {code} {}: left alone: {message}", code.name()));
+    }
 }
 
 /// Warns of the duplicate keys in `files`.
@@ -143,9 +169,11 @@ pub(super) fn at_most_one_stdin(flags: &[(&str, &[PathBuf])]) -> Result<()> {
 
 /// Reads `paths`, or fails with every fault.
 pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
-    let (files, mut faults) = source::read_what_can_be(paths, reading.walk);
+    let (mut files, mut faults) = source::read_what_can_be(paths, reading.walk);
+    let asides = reading.set_aside(&mut files, &mut faults);
     faults.extend(reading.faults(&files));
     if faults.is_empty() {
+        note_asides(&asides);
         warn_of_twins(&files);
         return Ok(files);
     }
@@ -156,7 +184,12 @@ pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
 /// Reads old manifests without a check of their kinds, which the conversion makes. Also returns the places of replaced
 /// no-break spaces.
 pub(super) fn read_old(paths: &[PathBuf], reading: Reading) -> Result<(Vec<File>, Vec<Location>)> {
-    let (files, odd) = source::read_forgiving(paths, reading.walk).map_err(|faults: Vec<Fault>| all(&faults))?;
+    let (mut files, odd) = source::read_forgiving(paths, reading.walk).map_err(|faults: Vec<Fault>| all(&faults))?;
+    let mut faults = Vec::new();
+    Reading { sets_aside: false, ..reading }.set_aside(&mut files, &mut faults);
+    if !faults.is_empty() {
+        return Err(all(&faults));
+    }
     if reading.is_strict && twins(&files).next().is_some() {
         let told = |twin: &Twin| format!("{}: the key `{}` is there twice; expected it once", twin.place, twin.key);
         return Err(all(&twins(&files).map(told).collect::<Vec<_>>()));

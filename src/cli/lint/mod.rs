@@ -47,7 +47,8 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     let context = Context { site: options.site.site()?.for_files() };
     // Faults of one file must not hide those of others.
     let reading = options.recursion.reading(options.strict);
-    let (files, mut faults) = source::read_what_can_be(&options.files, reading.walk);
+    let (mut files, mut faults) = source::read_what_can_be(&options.files, reading.walk);
+    files::note_asides(&reading.set_aside(&mut files, &mut faults));
     faults.extend(reading.faults(&files));
     files::warn_of_twins(if options.strict { &[] } else { &files });
     let found = Located::all(&files, &context);

@@ -46,6 +46,31 @@ fn fault(manifest: &Manifest) -> Option<Fault> {
     None
 }
 
+/// Whether the kind or the name of `object` is a template that is not rendered.
+pub(super) fn has_template(object: &Object<'_>) -> bool {
+    let metadata = &object.body["metadata"];
+    let names = ["name", "namespace"].map(|field| metadata[field].as_str().unwrap_or_default());
+    [object.api_version, object.kind].into_iter().chain(names).any(is_template)
+}
+
+/// Whether a key of `object` is a misspelt `apiVersion` or `kind`.
+pub(super) fn has_near_field(object: &Object<'_>) -> bool {
+    FIELDS.iter().any(|field| near_key(object.body, field).is_some())
+}
+
+/// Whether `object` has `field`, or a key that is probably meant as it.
+pub(super) fn has_near_key(object: &Value, field: &str) -> bool {
+    object.get(field).is_some() || near_key(object, field).is_some()
+}
+
+/// The key of `object` that is probably meant as `field`.
+fn near_key<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
+    let mut keys = object.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+    keys.find(|key| {
+        !FIELDS.contains(key) && strsim::damerau_levenshtein(&key.to_lowercase(), &field.to_lowercase()) <= TYPOS
+    })
+}
+
 fn is_template(text: &str) -> bool {
     text.contains("{{") || text.contains("{%")
 }
@@ -56,11 +81,7 @@ fn missing(object: &Object<'_>, field: &str, place: &Location) -> String {
     if !found.is_null() && found != "" {
         return format!("`{field}` is {found}; expected text, such as {}", example(field));
     }
-    let keys = object.body.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
-    let mut near = keys.filter(|key| {
-        !FIELDS.contains(key) && strsim::damerau_levenshtein(&key.to_lowercase(), &field.to_lowercase()) <= TYPOS
-    });
-    if let Some(key) = near.next() {
+    if let Some(key) = near_key(object.body, field) {
         return format!("no `{field}`; did you mean it by `{key}`?");
     }
     let name = place.file.rsplit('/').next().unwrap_or_default();

@@ -84,7 +84,8 @@ impl Kinds {
     }
 }
 
-fn built_in(object: &Object<'_>) -> Option<&'static Arc<Kind>> {
+/// The built-in kind of `object`, if it is a workload.
+pub(super) fn built_in(object: &Object<'_>) -> Option<&'static Arc<Kind>> {
     KINDS.iter().find(|kind| kind.kind.as_deref() == Some(object.kind) && kind.is_in(object.group()))
 }
 

@@ -1,12 +1,12 @@
 //! The line of each field in the text of a document.
 
 use super::yaml::{key_text, options};
-use super::{Location, Manifest};
+use super::{Location, Manifest, repair};
 use crate::api::field;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
-use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -45,7 +45,11 @@ impl Lines {
 }
 
 fn root(text: &str) -> Option<Node> {
-    serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).ok()
+    let read = |text: &str| {
+        serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins, MergeKeyPolicy::Merge)).ok()
+    };
+    // A repair keeps the lines.
+    read(text).or_else(|| read(&repair::repaired(text)?))
 }
 
 /// The duplicate keys of the document `text`, each with the line of the last one. Duplicates within a discarded value

@@ -4,15 +4,18 @@
 //! (separators, comments before a document, a byte order mark). Every part keeps its bytes, so [`File::rewrite`]
 //! touches only documents that change.
 
+mod aside;
 mod check;
 mod kinds;
 mod lines;
 pub mod odd;
+mod repair;
 mod split;
 mod value;
 mod write;
 mod yaml;
 
+pub use aside::set_aside;
 pub use check::faults;
 pub use kinds::{Kinds, Object, is_meant_as_policy, misspelt, policy_of};
 pub use lines::Lines;
@@ -39,7 +42,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// The reason why a file cannot be read.
+/// The reason why a file cannot be read, or why a document of it is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Fault {
@@ -98,6 +101,8 @@ pub struct File {
     pub name: String,
     /// The parts, which together are the exact file.
     pub parts: Vec<FilePiece>,
+    /// The documents that are no objects, and are left alone: each with its place and its kind.
+    pub asides: Vec<Fault>,
 }
 
 impl File {
@@ -107,8 +112,7 @@ impl File {
     /// All faults, at most one per document.
     pub fn parse(name: &str, bytes: Vec<u8>) -> Result<Self, Vec<Fault>> {
         let text = value::text(name, bytes).map_err(|fault| vec![fault])?;
-        let parts = split::parts(name, &text)?;
-        Ok(Self { name: name.to_owned(), parts })
+        split::file(name, &text)
     }
 
     /// The documents of the file, in order.

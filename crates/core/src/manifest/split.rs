@@ -1,8 +1,7 @@
 //! Splits a text into documents, as kubectl does: a line that begins with `---` always ends a document, even within a
 //! block scalar.
 
-use super::value;
-use super::{Fault, FilePiece, Format, Location, Manifest, Twin};
+use super::{Fault, File, FilePiece, Format, Location, Manifest, Twin, aside, value};
 use std::borrow::Cow;
 
 /// The most documents of a file. Each needs more memory than its text.
@@ -10,12 +9,13 @@ const DOCUMENTS: usize = 100_000;
 /// The number of faults after which parsing of a file stops.
 const FAULTS: usize = 20;
 
-/// The parts of the text of the file `name`.
+/// The file `name` with this text.
 ///
 /// # Errors
 /// One fault for each unreadable document, but only the first [`FAULTS`].
-pub(super) fn parts(name: &str, text: &str) -> Result<Vec<FilePiece>, Vec<Fault>> {
-    let mut splitter = Splitter { name, line: 1, documents: 0, parts: Vec::new(), faults: Vec::new() };
+pub(super) fn file(name: &str, text: &str) -> Result<File, Vec<Fault>> {
+    let mut splitter =
+        Splitter { name, line: 1, documents: 0, parts: Vec::new(), asides: Vec::new(), faults: Vec::new() };
     let text = match text.strip_prefix('\u{feff}') {
         Some(rest) => {
             splitter.verbatim("\u{feff}");
@@ -39,7 +39,8 @@ pub(super) fn parts(name: &str, text: &str) -> Result<Vec<FilePiece>, Vec<Fault>
     if !splitter.is_done() {
         splitter.chunk(&text[start..]);
     }
-    if splitter.faults.is_empty() { Ok(splitter.parts) } else { Err(splitter.faults) }
+    let Splitter { parts, asides, faults, .. } = splitter;
+    if faults.is_empty() { Ok(File { name: name.to_owned(), parts, asides }) } else { Err(faults) }
 }
 
 /// Whether `line` separates documents, by the rule of `YAMLReader` in k8s.io/apimachinery.
@@ -53,6 +54,8 @@ struct Splitter<'a> {
     line: usize,
     documents: usize,
     parts: Vec<FilePiece>,
+    /// See [`File::asides`].
+    asides: Vec<Fault>,
     faults: Vec<Fault>,
 }
 
@@ -79,11 +82,14 @@ impl Splitter<'_> {
         if text.is_empty() {
             return;
         }
+        let mut in_json = None;
         if text.starts_with(['{', '[']) {
             match self.json(text) {
                 Ok(()) => return,
-                // The text may still be YAML, because JSON is a subset of YAML.
-                Err(refusal) if refusal.is_syntax && !looks_like_json(self.name, text) => {}
+                // The text may still be YAML, which takes comments and a last comma, too.
+                Err(refusal) if refusal.is_syntax && !has_comments(text) => {
+                    in_json = Some(refusal).filter(|_| looks_like_json(self.name, text))
+                }
                 Err(refusal) => return self.fail(text, refusal.line, refusal.message),
             }
         }
@@ -93,7 +99,10 @@ impl Splitter<'_> {
         match value::yaml(&ended) {
             Ok(read) if read.value.is_null() => self.verbatim(text),
             Ok(read) => self.manifest(text, Format::Yaml, read),
-            Err(refusal) => self.fail(text, refusal.line.min(text.lines().count()), refusal.message),
+            Err(refusal) => match in_json {
+                Some(refusal) => self.fail(text, refusal.line, refusal.message),
+                None => self.fail(text, refusal.line.min(text.lines().count()), refusal.message),
+            },
         }
     }
 
@@ -123,6 +132,9 @@ impl Splitter<'_> {
 
     fn manifest(&mut self, text: &str, format: Format, read: value::Document) {
         let value::Document { value, twice } = read;
+        if let Some(message) = value.as_array().and_then(|items| aside::of_list(items)) {
+            return self.aside(text, 1, message.to_owned());
+        }
         if !value.is_object() {
             let message = format!("{}; expected an object with `apiVersion`, `kind` and `metadata`", found(&value));
             return self.fail(text, 1, message);
@@ -137,8 +149,22 @@ impl Splitter<'_> {
         self.line += lines(text);
     }
 
+    /// Passes `text` through, because of its `line`.
+    fn aside(&mut self, text: &str, line: usize, message: String) {
+        let place = Location { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
+        self.documents += 1;
+        match self.documents > DOCUMENTS {
+            true => self.faults.push(Fault { place, message: too_many() }),
+            false => self.asides.push(Fault { place, message }),
+        }
+        self.verbatim(text);
+    }
+
     /// Records that `text` is unreadable, because of its `line`.
     fn fail(&mut self, text: &str, line: usize, message: String) {
+        if message == value::TEMPLATE && !self.is_done() {
+            return self.aside(text, line, message);
+        }
         let place = Location { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
         self.faults.push(Fault { place, message });
         self.line += lines(text);
@@ -164,6 +190,11 @@ fn head(text: &str) -> usize {
 
 fn looks_like_json(name: &str, text: &str) -> bool {
     name.ends_with(".json") || text[1..].trim_start().starts_with(['"', '{', '['])
+}
+
+/// Whether `text` has a comment of JavaScript, which YAML would take for a part of the next key.
+fn has_comments(text: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with('/'))
 }
 
 fn found(value: &serde_json::Value) -> &'static str {
@@ -255,17 +286,35 @@ mod tests {
 
     #[test]
     fn every_fault_is_told_with_its_line() {
-        let found = faults("a: 1\n---\n\n# x\nb: [\n---\nc: 1\nc 2\n---\n- 1\n---\nplain text\n");
+        let found = faults("a: 1\n---\n\n# x\nb: [\n---\nc: 1\nc 2\n---\n- kind: A\n---\nplain text\n");
         assert_eq!(found.len(), 4, "{found:#?}");
         for (fault, place) in found.iter().zip(["test.yaml:", "test.yaml:8", "test.yaml:10", "test.yaml:12"]) {
             assert!(fault.starts_with(place), "{fault}");
         }
         assert!(found[2].contains("a list stands here; expected an object"), "{}", found[2]);
         assert!(found[3].contains("a text stands here"), "{}", found[3]);
-        let found = faults("{{- if .x }}\na: 1\n{{- end }}\n");
-        assert!(found[0].starts_with("test.yaml:1") && found[0].contains("not rendered"), "{found:?}");
-        let found = faults("{\"a\": 1,\n}");
+        let found = faults("{\"a\": 1,\n,}");
         assert!(found[0].starts_with("test.yaml:2"), "{found:?}");
+        let found = faults("{\n// x\n\"a\": 1}");
+        assert!(found[0].starts_with("test.yaml:2") && found[0].contains("as JSON"), "{found:?}");
+    }
+
+    #[test]
+    fn lists_of_values_and_templates_pass_through() {
+        for (text, place, words) in [
+            ("a: 1\n---\n- op: add\n  path: /a\n  value: 1\n", 3, "a JSON patch"),
+            ("[{\"op\": \"remove\", \"path\": \"/a\"}]", 1, "a JSON patch"),
+            ("- a\n- b\n", 1, "a list of values"),
+            ("# x\n[]\n", 2, "a list of values"),
+            ("{{- if .x }}\na: 1\n{{- end }}\n", 1, "not rendered"),
+            ("a: 1\n---\nb: 1\nc: {{ .x }}\n", 4, "not rendered"),
+        ] {
+            let file = parse(text);
+            assert_eq!(file.manifests().count(), usize::from(text.starts_with("a: 1")), "{text:?}");
+            let [aside] = file.asides.as_slice() else { panic!("{text:?}: {:?}", file.asides) };
+            assert!(aside.place.line == place && aside.message.contains(words), "{text:?}: {aside}");
+        }
+        assert!(File::parse("t", "- 1\n---\n".repeat(100_001).into_bytes()).is_err_and(|faults| faults.len() == 1));
     }
 
     #[test]
@@ -283,7 +332,7 @@ mod tests {
             assert_eq!(found.len(), 1);
             assert!(found[0].contains("more than 100000 documents"), "{found:?}");
         }
-        assert_eq!(faults(&"- 1\n---\n".repeat(1000)).len(), 20);
+        assert_eq!(faults(&"- kind: A\n---\n".repeat(1000)).len(), 20);
     }
 
     #[test]

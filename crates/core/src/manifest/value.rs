@@ -4,16 +4,16 @@
 //! text. Numbers without a fraction are integers in any notation. The last of several duplicate keys counts, and is
 //! reported.
 //!
-//! A comparison with sigs.k8s.io/yaml over random scalars leaves these differences: `oN` and other odd capitals are
-//! booleans here, a number that ends in `_` or contains `__` is text, and floats beyond a double's range are rejected.
+//! `tests/reader.rs` compares both readers, and lists the differences that are left.
 
-use super::yaml::{DEPTH, REPLAYED, key_text, options};
-use super::{Fault, Location, lines, odd};
+use super::yaml::{DEPTH, MERGE, REPLAYED, key_text, options};
+use super::{Fault, Location, lines, odd, repair};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::fmt;
 
 /// The room of any document in bytes. A larger document gets a multiple of its own size.
@@ -58,26 +58,37 @@ pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Fault> {
 
 /// The YAML document `text`; null if it is empty.
 pub(super) fn yaml(text: &str) -> Result<Document, Refusal> {
+    plain_yaml(text).or_else(|refusal| repair::repaired(text).map_or(Err(refusal), |text| plain_yaml(&text)))
+}
+
+/// As [`yaml`], for text that the parser takes as it is.
+fn plain_yaml(text: &str) -> Result<Document, Refusal> {
+    // kubectl merges in the order of the keys, and the parser does not. Only the parser can tell a quoted `<<` from
+    // one that merges.
+    let (policy, merges) = match ["'<<'", "\"<<\""].iter().any(|quoted| text.contains(quoted)) {
+        true => (MergeKeyPolicy::Merge, Merges::Text),
+        false => (MergeKeyPolicy::AsOrdinary, Merges::Done),
+    };
     let read = |duplicate_keys, bounds: &Bounds| {
-        serde_saphyr::with_deserializer_from_str_with_options(text, options(duplicate_keys), |reader| {
+        serde_saphyr::with_deserializer_from_str_with_options(text, options(duplicate_keys, policy), |reader| {
             Reader(bounds).deserialize(reader)
         })
     };
-    let strict = Bounds::new(text, Twice::Refused);
+    let strict = Bounds::new(text, Twice::Refused, merges);
     let error = match read(DuplicateKeyPolicy::Error, &strict) {
         Ok(value) => return Ok(Document { value, twice: Vec::new() }),
         Err(error) => error,
     };
     let refusal = explain(&error, text);
     let Some(key) = strict.twice.take().or_else(|| key_twice(&error)) else { return Err(refusal) };
-    let value = read(DuplicateKeyPolicy::LastWins, &Bounds::new(text, Twice::LastCounts))
+    let value = read(DuplicateKeyPolicy::LastWins, &Bounds::new(text, Twice::LastCounts, merges))
         .map_err(|error| explain(&error, text))?;
     Ok(Document { value, twice: twice(text, (refusal.line, key)) })
 }
 
 /// The JSON document at the beginning of `text`, and its length in bytes.
 pub(super) fn json(text: &str) -> Result<(Document, usize), Refusal> {
-    let bounds = Bounds::new(text, Twice::LastCounts);
+    let bounds = Bounds::new(text, Twice::LastCounts, Merges::Text);
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Reader(&bounds).deserialize(&mut reader).map_err(|error| {
         let refusal = Refusal {
@@ -106,6 +117,7 @@ struct Bounds {
     /// The room that is left.
     left: Cell<usize>,
     keys: Twice,
+    merges: Merges,
     /// The last duplicate key.
     twice: Cell<Option<String>>,
 }
@@ -117,9 +129,18 @@ enum Twice {
     LastCounts,
 }
 
+/// The meaning of the key `<<`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Merges {
+    /// Its value adds keys to the map, as in YAML.
+    Done,
+    /// It is a key, as in JSON, or the parser has merged already.
+    Text,
+}
+
 impl Bounds {
-    fn new(text: &str, keys: Twice) -> Self {
-        Self { left: Cell::new(ROOM.max(text.len().saturating_mul(2 * VALUE))), keys, twice: Cell::default() }
+    fn new(text: &str, keys: Twice, merges: Merges) -> Self {
+        Self { left: Cell::new(ROOM.max(text.len().saturating_mul(2 * VALUE))), keys, merges, twice: Cell::default() }
     }
 }
 
@@ -303,18 +324,42 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         self.take(0)?;
         let mut map = Map::new();
-        while let Some(key) = fields.next_key_seed(Key { reader: self, map: &map })? {
+        let mut merged = HashSet::new();
+        while let Some(key) = fields.next_key_seed(Key { reader: self, map: &map, merged: &merged })? {
             let value = fields.next_value_seed(self)?;
+            if key == MERGE && self.0.merges == Merges::Done {
+                merge(&mut map, &mut merged, value).map_err(A::Error::custom)?;
+                continue;
+            }
+            merged.remove(&key);
             map.insert(key, value);
         }
         Ok(map.into())
     }
 }
 
+/// Adds the keys of `value`, a map or a list of maps, to `map`, and to the keys that are `merged`.
+///
+/// As in kubectl, they replace what stands above them, and the first map of a list wins.
+fn merge(map: &mut Map<String, Value>, merged: &mut HashSet<String>, value: Value) -> Result<(), &'static str> {
+    let maps = match value {
+        Value::Array(items) => items,
+        value => vec![value],
+    };
+    for item in maps.into_iter().rev() {
+        let Value::Object(fields) = item else { return Err("`<<` has no map; expected a map or a list of maps") };
+        merged.extend(fields.keys().cloned());
+        map.extend(fields);
+    }
+    Ok(())
+}
+
 /// Reads a key of `map`.
 struct Key<'a> {
     reader: Reader<'a>,
     map: &'a Map<String, Value>,
+    /// The keys of `map` that only `<<` has added.
+    merged: &'a HashSet<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
@@ -322,7 +367,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
 
     fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<String, D::Error> {
         let key = key_text(self.reader.deserialize(reader)?).map_err(D::Error::custom)?;
-        if self.map.contains_key(&key) {
+        if self.map.contains_key(&key) && !self.merged.contains(&key) {
             let bounds = self.reader.0;
             bounds.twice.set(Some(key.clone()));
             if bounds.keys == Twice::Refused {
