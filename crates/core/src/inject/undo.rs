@@ -5,7 +5,7 @@
 //! that are still mounted. All of these are reported. What another marker lists stays, too: it belongs to both (`owners`).
 
 use super::Template;
-use super::field;
+use super::field::{self, FieldEntry};
 use super::listed::{self, LeftoverCause, Listed, What};
 use super::marker::{self, Marker};
 use super::owners::Handover;
@@ -193,7 +193,9 @@ impl Undone {
             }
             // A variable that was created for parts goes with the last of them.
             let is_joint = listed.as_ref().is_some_and(|listed| is_joint(marker, pointer, listed));
-            if !is_parent && !is_joint && going.passed.contains(pointer.as_str()) {
+            // Each marker takes its own grace period back.
+            let is_grace = matches!(listed.as_ref().map(|listed| listed.what), Some(What::Field(FieldEntry::Grace)));
+            if !is_parent && !is_joint && !is_grace && going.passed.contains(pointer.as_str()) {
                 continue;
             }
             items.push(pointer.as_str());
