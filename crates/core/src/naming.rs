@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The key of a label and of an annotation. An object in the operator's namespace with the label asks whether a registration is
 /// in effect. The annotation is the answer: the revision. The label's value [`PROBE_REFUSE`] or [`PROBE_REFUSE_IGNORING`] asks a
 /// rejecting registration.
-pub const PROBE: &str = "scpol.dev/probe";
+pub const PROBE: &str = crate::api::PROBE_KEY;
 /// The value of the label [`PROBE`] on an object that must be rejected.
 pub const PROBE_REFUSE: &str = "refuse";
 /// The same for the registration with the suffix [`IGNORING`]. A server names only one of those that reject an object, so each

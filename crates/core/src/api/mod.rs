@@ -29,6 +29,8 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const MANAGER: &str = "scpol";
 /// The label that names the policy of a generated object.
 pub const POLICY_LABEL: &str = "scpol.dev/policy";
+/// The key of a label and of an annotation on objects that ask whether a registration is in effect: `naming::PROBE`.
+pub const PROBE_KEY: &str = "scpol.dev/probe";
 /// The key for users to choose policies, as an annotation or label on a workload or its pod template.
 pub const INJECT_KEY: &str = "scpol.dev/inject";
 /// The prefix of the marker annotations; the policy's name follows.

@@ -1,12 +1,13 @@
 //! Labels and annotations that resemble ours and are none: nobody reads them, and their author thinks that we do.
 
-use crate::api::{GROUP, INJECT_KEY, MARKER_PREFIX, POLICY_LABEL, RESTARTED_AT_KEY, RESUMED_AT_KEY, ROLLOUT_KEY};
-use crate::naming::PROBE;
+use crate::api::{
+    GROUP, INJECT_KEY, MARKER_PREFIX, POLICY_LABEL, PROBE_KEY, RESTARTED_AT_KEY, RESUMED_AT_KEY, ROLLOUT_KEY,
+};
 use crate::outside;
 use crate::workload::Workload;
 
 /// The keys of ours that a workload or its pods may have, beside markers.
-const KNOWN: [&str; 6] = [INJECT_KEY, ROLLOUT_KEY, RESTARTED_AT_KEY, RESUMED_AT_KEY, POLICY_LABEL, PROBE];
+const KNOWN: [&str; 6] = [INJECT_KEY, ROLLOUT_KEY, RESTARTED_AT_KEY, RESUMED_AT_KEY, POLICY_LABEL, PROBE_KEY];
 /// The keys that users write.
 const WRITTEN: [&str; 2] = [INJECT_KEY, ROLLOUT_KEY];
 /// The most edits between a misspelt key, or a word of it, and the one that is meant.
