@@ -13,8 +13,11 @@ const TAGS: &str = "a tag of no real manifest";
 const BRACES: &str = "an older kubectl takes only JSON where a text begins with a brace";
 const BREAKS: &str = "a line break of YAML 1.1 that YAML 1.2 takes for a letter";
 
+/// A name, a text, and the known difference with its reason.
+type Case = (&'static str, &'static str, Option<(Difference, &'static str)>);
+
 #[rustfmt::skip]
-pub(super) const CASES: &[(&str, &str, Option<(Difference, &str)>)] = &[
+pub(super) const CASES: &[Case] = &[
     // Quoted texts over several lines.
     ("single-quoted-at-its-key", "§a: 'x\ny'\n", None),
     ("double-quoted-at-its-key", "§a: \"x\ny\"\n", None),

@@ -182,8 +182,7 @@ fn differences(pod: &Pod<'_>, listed: &Listed, wanted: &RawObject, there: &RawOb
     let Some(mut difference) = first(there) else { return Vec::new() };
     // Without what has been found, the next difference is the first one.
     let (mut rest, mut found) = (there.clone(), Vec::new());
-    loop {
-        let Some(field) = difference.top().map(str::to_owned) else { break };
+    while let Some(field) = difference.top().map(str::to_owned) {
         match wanted.get(&field) {
             Some(value) => drop(rest.insert(field, value.clone())),
             None => drop(rest.remove(&field)),

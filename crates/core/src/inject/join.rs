@@ -201,7 +201,7 @@ mod tests {
         Template::new(policy, &serde_json::from_value(json!({ "env": env })).unwrap(), Position::default())
     }
 
-    fn pod(env: Value) -> Workload {
+    fn pod(env: &Value) -> Workload {
         Workload::new(Kind::find("", "pods").unwrap(), json!({"spec": {"containers": [{"name": "app", "env": env}]}}))
     }
 
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn what_a_user_changes_afterwards_stays_without_our_part_if_it_is_still_there() {
         let ours = template("p", "-b", "Append", " ");
-        let before = injected(&pod(json!([{"name": "X", "value": "-a"}])), &[&ours]);
+        let before = injected(&pod(&json!([{"name": "X", "value": "-a"}])), &[&ours]);
         for (edited, expected, cause) in [
             ("-a -b", "-a", None),
             ("-c -b -d", "-c -d", None),
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_variable_that_was_created_for_parts_goes_with_the_last_unless_somebody_writes_into_it() {
         let (one, two) = (template("one", "1", "Append", ","), template("two", "2", "Prepend", ","));
-        let both = injected(&pod(json!(null)), &[&one, &two]);
+        let both = injected(&pod(&json!(null)), &[&one, &two]);
         assert_eq!(value(&both), "2,1");
         let without = both.with_body(undo(&both, Some("one")).unwrap().body);
         assert_eq!(value(&without), "2");
@@ -262,7 +262,7 @@ mod tests {
             (json!([{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]), "different"),
             (json!([{"name": "X", "value": 7}]), "different"),
         ] {
-            let found = match presence::presence(&pod(env.clone()), &ours, forms, &[]) {
+            let found = match presence::presence(&pod(&env), &ours, forms, &[]) {
                 Presence::Whole => "whole",
                 Presence::Lacking(_) => "lacking",
                 Presence::Different(_) => "different",
@@ -275,7 +275,7 @@ mod tests {
     fn a_value_has_an_end() {
         let ours = template("p", "b", "Append", " ");
         for (length, fits) in [(MAX_VALUE - 2, true), (MAX_VALUE - 1, false)] {
-            let users = pod(json!([{"name": "X", "value": "a".repeat(length)}]));
+            let users = pod(&json!([{"name": "X", "value": "a".repeat(length)}]));
             let found = crate::inject::check(&users, &ours, &[&ours], Standard::NEWEST);
             assert_eq!(
                 found.map_err(|conflict| conflict.code),
@@ -300,7 +300,7 @@ mod tests {
             let all: Vec<&Template> = all.iter().collect();
             let mut env: Vec<Value> = (0..others).map(|number| json!({"name": format!("O{number}"), "value": "1"})).collect();
             env.extend(theirs.map(|theirs| json!({"name": "X", "value": theirs})));
-            let users = pod(json!(env));
+            let users = pod(&json!(env));
             let full = injected(&users, &all);
             prop_assert_eq!(plan(&full, &all, &all, Standard::NEWEST).unwrap().0, vec![]);
             let mut left: Vec<String> = all.iter().map(|template| template.policy.clone()).collect();

@@ -281,7 +281,7 @@ mod tests {
         json!({"name": name, "image": "y", "env": env, "volumeMounts": mounts})
     }
 
-    fn pod(containers: Vec<Value>) -> Workload {
+    fn pod(containers: &[Value]) -> Workload {
         let spec = json!({"containers": containers, "volumes": [{"name": "v", "emptyDir": {}}]});
         Workload::new(Kind::find("", "pods").unwrap(), json!({ "spec": spec }))
     }
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn what_the_application_gets_later_makes_no_edit_of_the_sidecar() {
         let ours = template("p", &json!({"to": "p", "volumeMounts": ["*"], "env": ["*"]}));
-        let mut now = injected(&pod(vec![container("app", &[("A", "1")], &["/a"])]), &[&ours]);
+        let mut now = injected(&pod(&[container("app", &[("A", "1")], &["/a"])]), &[&ours]);
         let marker = ours.marker(&now).unwrap();
         assert!(marker.added.contains(&"/spec/containers/p/volumeMounts/~1a".to_owned()), "{marker:?}");
         assert_eq!(edited::edited(&now, &ours, &marker), None);
@@ -321,7 +321,7 @@ mod tests {
                 template(&name, &json!({"to": name, "volumeMounts": [glob], "env": [glob]}))
             }).collect();
             let all: Vec<&Template> = all.iter().collect();
-            let users = pod(vec![container("app", &env, &mounts), container("other", &[], &[])]);
+            let users = pod(&[container("app", &env, &mounts), container("other", &[], &[])]);
             let full = injected(&users, &all);
             prop_assert_eq!(plan(&full, &all, &all, Standard::NEWEST).unwrap().0, vec![]);
             for template in &all {
