@@ -687,17 +687,19 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
     assert_eq!(ended.code, 0);
     assert!(ended.out.contains(": nothing to add; in it already: envoy\n"), "{}", ended.out);
     let ended = folder.scpol(&["explain", "-p", "newer.yaml", "-f", "-", "-o", "json"], &injected);
-    assert_eq!(ended.code, 1);
+    assert_eq!(ended.code, 0);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!((&report["apiVersion"], &report["kind"]), (&json!("cli.scpol.dev/v1alpha1"), &json!("ExplainReport")));
     let answer = &report["items"][0]["policies"][0];
     assert_eq!(
         (&answer["result"], &answer["row"], &answer["code"]),
-        (&json!("Conflict"), &json!(8), &json!("SCP0200"))
+        (&json!("Outdated"), &json!(8), &json!("SCP0121"))
     );
     assert!(answer["message"].as_str().unwrap().contains("of another version"), "{answer}");
     let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &injected);
-    assert!(ended.code == 1 && ended.err.contains("with `scpol uninject -f FILE -p envoy`"), "{}", ended.err);
+    assert!(ended.code == 0 && ended.out == injected && ended.err.contains("`--earlier`"), "{ended:?}");
+    let ended = folder.scpol(&["inject", "-p", "newer.yaml", "--earlier", "policy.yaml", "-f", "-"], &injected);
+    assert!(ended.code == 0 && ended.out.contains("v1.32.0") && !ended.out.contains("v1.31.0"), "{ended:?}");
     let without = folder.scpol(&["uninject", "-f", "-", "-p", "envoy"], &injected);
     let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &without.out);
     assert!(ended.code == 0 && ended.out.contains("v1.32.0"), "{ended:?}");

@@ -462,7 +462,9 @@ pub(super) fn rewrite<N: Default + Send>(
     output: Option<DocumentFormat>,
     change: impl Fn(&Manifest, &mut N) -> Option<Value> + Sync,
 ) -> (String, Vec<N>) {
-    let value = |manifest: &Manifest, notes: &mut N| change(manifest, notes).unwrap_or_else(|| manifest.value.clone());
+    let value = |(manifest, is_complete): (&Manifest, bool), notes: &mut N| {
+        is_complete.then(|| change(manifest, notes)).flatten().unwrap_or_else(|| manifest.value.clone())
+    };
     match output {
         None => {
             let (texts, notes) = each(files, |file, notes| file.rewrite(|manifest| change(manifest, notes)));
@@ -471,13 +473,13 @@ pub(super) fn rewrite<N: Default + Send>(
         Some(DocumentFormat::Yaml) => {
             let emit = |value| manifest::emit(&value, &manifest::Layout::YAML);
             let (documents, notes) = each(files, |file, notes| {
-                file.manifests().map(|manifest| emit(value(manifest, notes))).collect::<Vec<_>>()
+                file.documents().map(|document| emit(value(document, notes))).collect::<Vec<_>>()
             });
             (documents.concat().join("---\n"), notes)
         }
         Some(DocumentFormat::Json) => {
             let (values, notes) =
-                each(files, |file, notes| file.manifests().map(|manifest| value(manifest, notes)).collect::<Vec<_>>());
+                each(files, |file, notes| file.documents().map(|document| value(document, notes)).collect::<Vec<_>>());
             let mut values: Vec<_> = values.into_iter().flatten().collect();
             let value = match values.len() {
                 1 => values.remove(0),

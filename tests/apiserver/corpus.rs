@@ -327,8 +327,10 @@ fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
     let beside = namespaces(cases).into_iter().map(|(name, enforces)| namespace(name, &enforces));
     let beside: Vec<Value> =
         beside.chain(CUSTOM.map(|(group, kind, plural)| definition(version, group, kind, plural))).collect();
-    let manifests = beside.iter().chain(cases.iter().map(|case| &case.workload));
-    let manifests = write("manifests.yaml", &mut manifests.map(Value::to_string))?;
+    let manifests: Vec<&Value> = beside.iter().chain(cases.iter().map(|case| &case.workload)).collect();
+    // In a list, because a workload without a pod template is a patch otherwise.
+    let manifests = json!({ "apiVersion": "v1", "kind": "List", "items": manifests });
+    let manifests = write("manifests.yaml", &mut std::iter::once(manifests.to_string()))?;
     let policies = cases.iter().flat_map(|case| &case.policies).filter(|policy| !is_beyond(version, policy));
     let policies = write("policies.yaml", &mut policies.map(Value::to_string))?;
     let earlier = write("earlier.yaml", &mut cases.iter().flat_map(|case| &case.earlier).map(Value::to_string))?;

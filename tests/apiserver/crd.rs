@@ -143,7 +143,7 @@ async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) ->
         "conditions": [{ "type": "Ready", "status": "True", "reason": "Programmed", "message": "SCP0002: in force",
             "lastTransitionTime": "2020-02-02T02:02:02Z", "observedGeneration": 1 }],
         "observedGeneration": 1, "engine": "Initializer", "initializerName": "minimal.scpol.dev",
-        "matched": 3, "injected": 2, "outdated": 1, "missed": 0, "failed": 0, "pending": 0,
+        "matched": 3, "injected": 2, "edited": 0, "outdated": 1, "missed": 0, "failed": 0, "pending": 0,
         "updated": 1, "ready": 3, "currentRevision": "0123456789abcdef", "updateRevision": "fedcba9876543210", "halted": true,
     });
     let admin = cluster.admin();
@@ -171,9 +171,9 @@ async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) ->
         ["minimal", "True", "Programmed", "Initializer", "3", "2"]
     );
     let wide = table(&["get", "scpol", "minimal", "-o", "wide"]).await?;
-    assert_eq!(wide[0][6..], ["UPDATED", "AGE", "MESSAGE", "INITIALIZER"]);
-    assert_eq!(wide[1][6], "1");
-    assert_eq!(wide[1][8..].join(" "), "SCP0002: in force minimal.scpol.dev");
+    assert_eq!(wide[0][6..], ["EDITED", "UPDATED", "AGE", "MESSAGE", "INITIALIZER"]);
+    assert_eq!(wide[1][6..8], ["0", "1"]);
+    assert_eq!(wide[1][9..].join(" "), "SCP0002: in force minimal.scpol.dev");
     Ok(())
 }
 

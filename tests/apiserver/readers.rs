@@ -36,6 +36,7 @@ async fn explain_reads_what_its_user_may_read_and_says_what_it_may_not() -> Resu
         post("/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", scaler).await?;
         let mut web = deployment("web");
         web["spec"]["template"]["spec"]["serviceAccountName"] = json!("cart");
+        web["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "10m" } });
         web["spec"]["template"]["spec"]["containers"][0]["envFrom"] = json!([{ "configMapRef": named("settings") }]);
         post(DEPLOYMENTS, web).await?;
         let folder = tempfile::tempdir()?;

@@ -32,7 +32,7 @@ fn of_file(file: &mut File, patches: &HashSet<PathBuf>) -> Option<Fault> {
         let listed = is_patch.then(|| format!("a patch of a kustomization; {KUSTOMIZE}"));
         let Some(message) = listed.or_else(|| reason(manifest)) else { continue };
         file.asides.push(Fault { place: manifest.place.clone(), message });
-        *part = FilePiece::Verbatim(std::mem::take(&mut manifest.text));
+        *part = FilePiece::SetAside(manifest.clone());
     }
     let first = file.asides.iter().min_by_key(|aside| aside.place.line)?;
     let more = match file.asides.len() {

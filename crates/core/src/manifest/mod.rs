@@ -92,6 +92,8 @@ pub enum FilePiece {
     Verbatim(String),
     /// A document.
     Manifest(Manifest),
+    /// A document that is no complete object: no command looks for workloads in it.
+    SetAside(Manifest),
 }
 
 /// A file, in the order of its text.
@@ -119,7 +121,16 @@ impl File {
     pub fn manifests(&self) -> impl Iterator<Item = &Manifest> {
         self.parts.iter().filter_map(|part| match part {
             FilePiece::Manifest(manifest) => Some(manifest),
-            FilePiece::Verbatim(_) => None,
+            FilePiece::Verbatim(_) | FilePiece::SetAside(_) => None,
+        })
+    }
+
+    /// The documents of the file that name a kind, in order, and whether each is a complete object.
+    pub fn documents(&self) -> impl Iterator<Item = (&Manifest, bool)> {
+        self.parts.iter().filter_map(|part| match part {
+            FilePiece::Manifest(manifest) => Some((manifest, true)),
+            FilePiece::SetAside(manifest) if manifest.value.get("kind").is_some() => Some((manifest, false)),
+            FilePiece::Verbatim(_) | FilePiece::SetAside(_) => None,
         })
     }
 
@@ -129,6 +140,7 @@ impl File {
         for part in &self.parts {
             match part {
                 FilePiece::Verbatim(bytes) => text.push_str(bytes),
+                FilePiece::SetAside(manifest) => text.push_str(&manifest.text),
                 FilePiece::Manifest(manifest) => match change(manifest) {
                     None => text.push_str(&manifest.text),
                     Some(value) => text.push_str(&emit(&value, &Layout::of(manifest))),

@@ -3,7 +3,7 @@
 use super::access::{Access, Shape};
 use super::cel::{all, not};
 use super::environment::Variables;
-use super::loss;
+use super::{Inexpressible, loss};
 use crate::api::v1alpha1::{HostNetworkPods, NativeSidecars};
 use crate::inject::Template;
 use crate::policy::{Policy, Site};
@@ -90,5 +90,27 @@ pub(super) fn ends(access: &Access) -> String {
     match access.shape {
         Shape::Typed => format!("(has({0}.restartPolicy) && {0}.restartPolicy != \"Always\")", access.spec),
         Shape::Free => format!("!({} in [\"\", \"Always\"])", access.text_in(&access.spec, "restartPolicy")),
+    }
+}
+
+/// Whether CEL has words for all content of `policy`.
+pub(super) fn has_words(policy: &Policy) -> bool {
+    is_expressible(policy).is_ok()
+}
+
+/// Checks that CEL has words for all content of `policy`.
+///
+/// # Errors
+/// The content that it has no words for.
+pub(super) fn is_expressible(policy: &Policy) -> Result<(), Inexpressible> {
+    if policy.as_written().spec.pod.is_some() {
+        return Err(Inexpressible::new("its template has `pod`"));
+    }
+    if !policy.as_written().spec.share.is_empty() {
+        return Err(Inexpressible::new("its template has `share`"));
+    }
+    match policy.as_written().joins.keys().next() {
+        Some(name) => Err(Inexpressible::new(format!("variable `{name}` of its template has `merge`"))),
+        None => Ok(()),
     }
 }

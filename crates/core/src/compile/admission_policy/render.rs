@@ -3,7 +3,7 @@
 use super::access::Access;
 use super::additions::{Additions, Fitting};
 use super::cel::{all, any, not};
-use super::delivery::Delivery;
+use super::delivery::{Delivery, is_expressible};
 use super::environment::{AtHand, Environment as _, OBJECT, OLD, UPDATE, Variables};
 use super::needs::{self, Included};
 use super::objects::{constraints, registered};
@@ -104,20 +104,6 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         "variables": variables.to_value(),
         "mutations": mutations.map(patch).collect::<Vec<_>>(),
     }))
-}
-
-/// Whether CEL has words for all content of `policy`.
-fn is_expressible(policy: &Policy) -> Result<(), Inexpressible> {
-    if policy.as_written().spec.pod.is_some() {
-        return Err(Inexpressible::new("its template has `pod`"));
-    }
-    if !policy.as_written().spec.share.is_empty() {
-        return Err(Inexpressible::new("its template has `share`"));
-    }
-    match policy.as_written().joins.keys().next() {
-        Some(name) => Err(Inexpressible::new(format!("variable `{name}` of its template has `merge`"))),
-        None => Ok(()),
-    }
 }
 
 /// The match conditions of a webhook that injects `policies` into what the MutatingAdmissionPolicy left out: API servers of

@@ -328,8 +328,7 @@ fn what_fits_into_a_workload_is_what_fits_elsewhere() {
         let name = body["metadata"]["namespace"].clone();
         let namespace = namespace.unwrap_or_else(|| json!({ "metadata": { "name": name } }));
         for policy in policies.iter().filter_map(|policy| Policy::parse(policy, &site).ok()) {
-            // What joins a value has no words here.
-            if !policy.as_written().joins.is_empty() {
+            if !super::delivery::has_words(&policy) {
                 continue;
             }
             let Some(kind) =

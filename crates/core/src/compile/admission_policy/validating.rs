@@ -193,8 +193,7 @@ impl<'a> Judged<'a> {
     /// in the workload. The server evaluates it for each create, so the cheap conditions come first. None if it is too long: the
     /// message is the same for all then.
     fn why(&self, wanted: &str, message: &str, variables: &mut Variables) -> Option<String> {
-        // What joins a value has no words here.
-        if !self.policy.as_written().joins.is_empty() {
+        if !delivery::has_words(self.policy) {
             return None;
         }
         let before = variables.clone();
