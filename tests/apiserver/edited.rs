@@ -131,7 +131,7 @@ async fn a_backup_of_an_earlier_revision_comes_with_the_present_one() -> Result<
     ensure!(image_of(&restored, "envoy") == "envoy:2", "{restored}");
     ensure!(restored["spec"]["template"]["spec"]["containers"].as_array().is_some_and(|all| all.len() == 2));
     let forged = world.create(DEPLOYMENTS, &backup("forged", "evil:1")).await;
-    ensure!(forged.as_ref().is_err_and(|error| format!("{error:#}").contains("SCP0200")), "{forged:?}");
+    ensure!(forged.as_ref().is_err_and(|error| format!("{error:#}").contains("SCP02")), "{forged:?}");
     world.status("envoy", "injected", 1).await
 }
 
