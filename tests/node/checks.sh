@@ -12,7 +12,7 @@ source "$here/support.sh"
 for file in "$here"/checks/*.sh; do source "$file"; done
 SCPOL=${SCPOL:-${CARGO_TARGET_DIR:-target}/debug/scpol}
 
-short=(sidecar_runs job_ends job_with_plain_sidecar startup_order rolling_restart leader_deleted rolled_out_in_place)
+short=(sidecar_runs job_ends job_with_plain_sidecar startup_order rolling_restart leader_deleted rolled_out_in_place agent_reads_log kubelet_would_refuse)
 long=("${short[@]}" not_injected drained leader_killed answering_killed leader_frozen answering_frozen samples share_a_volume config_map planted)
 
 check() { # name
