@@ -445,8 +445,13 @@ fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut [Group], bes
     let created = owned.created(body, &annotations, &annotations);
     let fresh = merge::records(body, groups, owned, templates.len());
     let adds = |owner: usize| {
-        let mut additions = groups.iter().flat_map(|group| &group.additions);
-        additions.any(|addition| addition.owner == owner) || beside.joining.adds(owner) || beside.fits.adds(owner)
+        let is_added = |group: &Group| {
+            // What another policy adds alike is listed, too.
+            let mut shared = group.listed.iter().filter(|(of, _)| *of == owner);
+            group.additions.iter().any(|addition| addition.owner == owner)
+                || shared.any(|(_, key)| group.additions.iter().any(|addition| addition.key == *key))
+        };
+        groups.iter().any(is_added) || beside.joining.adds(owner) || beside.fits.adds(owner)
     };
     let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, mut fresh))| {
         beside.records_of(owner).for_each(|record| fresh.extend(record));
