@@ -18,7 +18,7 @@ fn class(name: &str, value: i32) -> Value {
 }
 
 /// A pod that is deleted at once.
-fn pod(name: &str, spec: Value) -> Value {
+fn pod(name: &str, spec: &Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
         "spec": { "containers": [{ "name": "app", "image": "app:1" }], "terminationGracePeriodSeconds": 0 },
@@ -98,12 +98,12 @@ async fn a_pod_is_created_anew_by_the_command_that_status_prints() -> Result<()>
     ];
     let mut before = Vec::new();
     for (name, spec) in pods {
-        world.create(PODS, &pod(name, spec)).await?;
+        world.create(PODS, &pod(name, &spec)).await?;
         before.push((name, world.runs(name, &Value::Null).await?));
     }
     let owner =
         json!([{ "apiVersion": "example.org/v1", "kind": "Maker", "name": "m", "uid": "u", "controller": true }]);
-    let mut owned = pod("owned", json!({}));
+    let mut owned = pod("owned", &json!({}));
     owned["metadata"]["ownerReferences"] = owner;
     // The garbage collector does not know that kind, and leaves its pods.
     world.create(PODS, &owned).await?;

@@ -156,11 +156,11 @@ impl Generator {
         for value in values {
             let mut object = self.beside(definition, field.name);
             object.insert(field.name.to_owned(), value.clone());
-            self.add(cases, format!("{definition}.{}={value}", field.name), object, seat)?;
+            self.add(cases, &format!("{definition}.{}={value}", field.name), object, seat)?;
         }
         let mut without = self.beside(definition, field.name);
         if without.remove(field.name).is_some() && !is_brief {
-            self.add(cases, format!("{definition} without {}", field.name), without, seat)?;
+            self.add(cases, &format!("{definition} without {}", field.name), without, seat)?;
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Generator {
                 for field in [first, second] {
                     object.insert(field.name.to_owned(), self.valid(definition, field));
                 }
-                self.add(cases, format!("{definition}: {} and {}", first.name, second.name), object, seat)?;
+                self.add(cases, &format!("{definition}: {} and {}", first.name, second.name), object, seat)?;
             }
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Generator {
                         .filter(|(field, _)| product.contains_key(*field))
                         .map(|(k, v)| (k.clone(), v.clone()))
                         .collect();
-                    self.add(cases, format!("{definition} {}", Value::Object(fields)), object.clone(), seat)?;
+                    self.add(cases, &format!("{definition} {}", Value::Object(fields)), object.clone(), seat)?;
                 }
             }
         }
@@ -212,7 +212,7 @@ impl Generator {
     }
 
     /// Adds the template with `object` at `seat`.
-    fn add(&self, cases: &mut Vec<Case>, name: String, object: Map<String, Value>, seat: &Seat) -> Result<()> {
+    fn add(&self, cases: &mut Vec<Case>, name: &str, object: Map<String, Value>, seat: &Seat) -> Result<()> {
         let mut value = Value::Object(object);
         for (definition, field) in seat.steps.iter().rev() {
             let mut around = self.beside(definition, field.name);
