@@ -259,7 +259,7 @@ fn shown_names(names: &[&str]) -> String {
 /// - If a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names
 ///   the user's, unless it is set already.
 /// - An item that exists with equal content is not added again. The marker lists it if a marker that stays lists it:
-///   see [`owners`]. Otherwise it is the user's.
+///   see `owners`. Otherwise it is the user's.
 /// - After the patch, planning again gives an empty patch.
 /// - The markers suffice to restore the original exactly.
 ///

@@ -171,7 +171,7 @@ impl Policy {
         self.past().filter(|_| self.refuses()).take(MOST_ADMITTED)
     }
 
-    /// What its registrations depend on: the hash of its spec, and those of [`Self::admitted_past`].
+    /// What its registrations depend on: the hash of its spec, and those of `admitted_past`.
     pub fn registered_form(&self) -> String {
         self.admitted_past().fold(self.spec_hash.clone(), |form, past| form + " " + &past.hash)
     }
