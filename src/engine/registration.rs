@@ -224,10 +224,8 @@ impl Edition {
 pub enum Meanwhile {
     /// Those that are registered: they require nothing that changes.
     AsIs,
-    /// Only these objects, which an engine rendered. Nothing was in force before.
+    /// Only these objects, which an engine rendered.
     Only(Vec<Value>),
-    /// The same after others were in force. The garbage collector may have deleted those already.
-    Fewer(Vec<Value>),
 }
 
 /// Registers `objects`, which `engine` rendered, and verifies them by dry-run creates: first those that inject, then those that
@@ -243,19 +241,16 @@ pub async fn register(
 ) -> Result<(Option<Unverified>, Editions), Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
     let (mut unverified, mut editions) = (None, Editions::new());
-    if let Meanwhile::Only(objects) | Meanwhile::Fewer(objects) = meanwhile {
-        let mut is_withdrawn = matches!(meanwhile, Meanwhile::Fewer(_));
+    if let Meanwhile::Only(objects) = meanwhile {
         let meanwhile: Vec<_> = objects.iter().collect();
         establish(registrar, engine, &meanwhile, Effect::Refuses, &mut Editions::new()).await?;
         for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
         {
             // If nothing rejects in the meantime, a rejecting object that already has its final form can stay.
             let stays = if meanwhile.is_empty() { &refusing } else { &meanwhile };
-            is_withdrawn |= withdraw(registrar, resource, stays).await?;
+            withdraw(registrar, resource, stays).await?;
         }
-        if is_withdrawn {
-            released(registrar, &meanwhile).await?;
-        }
+        released(registrar, &meanwhile).await?;
     }
     for (step, effect) in [(injecting, Effect::Injects), (refusing, Effect::Refuses)] {
         let doubt = establish(registrar, engine, &step, effect, &mut editions).await?;
@@ -320,17 +315,16 @@ async fn remove_all(
     Ok(())
 }
 
-/// Deletes our objects of `resource` on this kind that differ from `wanted`. Returns whether there were any.
-async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> Result<bool, CallError> {
-    let Some(resource) = registrar.capabilities.registration(resource) else { return Ok(false) };
-    let mut is_withdrawn = false;
+/// Deletes our objects of `resource` on this kind that differ from `wanted`.
+async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> Result<(), CallError> {
+    let Some(resource) = registrar.capabilities.registration(resource) else { return Ok(()) };
     let api = Api::<DynamicObject>::all_with(registrar.client.clone(), &resource);
     let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let own = shared_name(&registrar.kind);
     let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
     let listed = match call(api.list(&ours)).await {
         // Without the right to list, we made none, or made them when we had the right.
-        Err(error) if error.is_forbidden() => return Ok(false),
+        Err(error) if error.is_forbidden() => return Ok(()),
         listed => listed?,
     };
     for stored in listed {
@@ -340,13 +334,13 @@ async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> R
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
         if is_of_kind(name_of(&stored)) && !is_wanted {
             remove(&registrar.client, &resource, name_of(&stored)).await?;
-            is_withdrawn = true;
         }
     }
-    Ok(is_withdrawn)
+    Ok(())
 }
 
-/// Waits until the server accepts a probe that asks to be rejected. Returns at once if rejecting objects stay.
+/// Waits until the server accepts a probe that asks to be rejected. Returns at once if rejecting objects stay. Only the server knows
+/// whether it still rejects: the garbage collector may have deleted what rejects, and another leader may have registered it.
 async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallError> {
     if !stays.is_empty() {
         return Ok(());

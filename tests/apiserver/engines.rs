@@ -354,7 +354,14 @@ async fn ends(builder: Builder) -> Result<()> {
         ("delivered by the other engine", Some(json!({ "engine": "MutatingAdmissionPolicy" }))),
     ];
     let (world, _operator) = World::with(builder).await?.operated(&[]).await?;
-    for (engine, endings) in [("Webhook", &endings[..]), ("MutatingAdmissionPolicy", &endings[..2])] {
+    let all = [("Webhook", &endings[..]), ("MutatingAdmissionPolicy", &endings[..2])];
+    let alone = all.iter().map(|(engine, endings)| (*engine, *endings, false));
+    // The registration stays for another policy.
+    let beside = all.iter().map(|(engine, endings)| (*engine, &endings[..2], true));
+    for (engine, endings, is_beside) in alone.chain(beside) {
+        if is_beside {
+            world.enforce("log", by(engine, sidecar("log"))).await?;
+        }
         for (ending, edit) in endings {
             let mut spec = by(engine, sidecar("envoy"));
             spec["failurePolicy"] = json!("Fail");
@@ -372,10 +379,18 @@ async fn ends(builder: Builder) -> Result<()> {
                 Some(edit) => world.edit_policy("envoy", edit.clone()).await?,
             }
             tokio::time::sleep(Duration::from_secs(3)).await;
-            creating.stop().await.with_context(|| format!("{engine}, {ending}"))?;
+            creating.stop().await.with_context(|| format!("{engine}, {ending}, beside another: {is_beside}"))?;
             if edit.is_some() {
                 world.delete_policy("envoy").await?;
             }
+            if is_beside {
+                shows(&world, &["app", "log"]).await?;
+            } else {
+                within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
+            }
+        }
+        if is_beside {
+            world.delete_policy("log").await?;
             within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
         }
     }

@@ -121,7 +121,7 @@ impl Controller {
         if judging(&both) == judging(before.policies()) {
             return Meanwhile::AsIs;
         }
-        Meanwhile::Fewer(planner::rejecting(self.surroundings(), kind, before, &both))
+        Meanwhile::Only(planner::rejecting(self.surroundings(), kind, before, &both))
     }
 
     async fn unregister(&mut self, slot: &Slot) -> Option<Event> {
