@@ -192,18 +192,22 @@ impl Decision {
     /// Pure. Policies that are suspended or in Audit mode add nothing, and conflict with none.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut renewed = carrying_past(policies, workload);
+        // Those whose volumes may come back: at last the injected ones.
+        let mut adding: Vec<Arc<Policy>> =
+            policies.at(workload).filter(|policy| policy.is_enforced()).cloned().collect();
         let mut kept: Vec<Left> = Vec::new();
         while !renewed.is_empty() {
-            let bare = without(workload, &renewed, policies);
-            let mut decision = Self::of_bare(policies, &bare, site);
-            let before = renewed.clone();
-            renewed.retain(|name| decision.inject.iter().any(|policy| policy.name == *name));
-            if renewed == before {
+            let mut decision = Self::of_bare(policies, &without(workload, &renewed, &adding), site);
+            let before = (renewed.clone(), adding.len());
+            let is_injected = |name: &str| decision.inject.iter().any(|policy| policy.name == name);
+            renewed.retain(|name| is_injected(name));
+            adding.retain(|policy| is_injected(&policy.name));
+            if (&renewed, adding.len()) == (&before.0, before.1) {
                 decision.renewed = renewed;
                 decision.leave(kept);
                 return decision;
             }
-            let is_kept = |left: &Left| before.contains(&left.policy.name) && !renewed.contains(&left.policy.name);
+            let is_kept = |left: &Left| before.0.contains(&left.policy.name) && !renewed.contains(&left.policy.name);
             kept.extend(decision.rest.into_iter().filter(is_kept));
         }
         let mut decision = Self::of_bare(policies, workload, site);
@@ -212,8 +216,10 @@ impl Decision {
     }
 
     /// Leaves the policies of `kept` as they were decided without their earlier contents, which stay where they are. With them, a
-    /// decision could take them for the user's own, and add to them.
-    fn leave(&mut self, kept: Vec<Left>) {
+    /// decision could take them for the user's own, and add to them. Who is skipped without them is decided with them: a label
+    /// that the marker lists may be what the policy selects, and users can write both.
+    fn leave(&mut self, mut kept: Vec<Left>) {
+        kept.retain(|left| left.outcome != Outcome::Skipped);
         let is_kept = |name: &str| kept.iter().any(|left| left.policy.name == name);
         if self.inject.iter().any(|policy| is_kept(&policy.name)) {
             self.inject.retain(|policy| !is_kept(&policy.name));
@@ -223,12 +229,6 @@ impl Decision {
         self.rest.extend(kept);
     }
 
-    /// The policies whose earlier content in the workload is replaced.
-    fn renewing(&self) -> BTreeSet<String> {
-        let injected = self.inject.iter().map(|policy| &policy.name);
-        injected.filter(|name| self.renewed.contains(*name)).cloned().collect()
-    }
-
     /// The injected policies whose earlier content in the workload is replaced.
     pub fn replaced(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.inject.iter().filter(|policy| self.renewed.contains(&policy.name))
@@ -236,17 +236,13 @@ impl Decision {
 
     /// `workload` without the earlier contents that this decision replaces.
     pub fn base<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
-        let renewed = self.renewing();
         // A form of the workload that has the present content already stays as it is.
-        let is_past = |policy: &&Arc<Policy>| renewed.contains(&policy.name) && !policy.is_claimed(workload);
-        let renewed: BTreeSet<String> = self.inject.iter().filter(is_past).map(|policy| policy.name.clone()).collect();
-        if renewed.is_empty() {
-            return Cow::Borrowed(workload);
+        let past = self.replaced().filter(|policy| !policy.is_claimed(workload));
+        let past: BTreeSet<String> = past.map(|policy| policy.name.clone()).collect();
+        match past.is_empty() {
+            true => Cow::Borrowed(workload),
+            false => Cow::Owned(without(workload, &past, &self.inject)),
         }
-        let returns = |name: &str| self.inject.iter().any(|policy| has_volume(&policy.as_written().spec, name));
-        let workload = self.view(workload);
-        let undone = inject::undo_those(&workload, |name| renewed.contains(name), returns);
-        Cow::Owned(undone.map_or_else(|| workload.clone().into_owned(), |undone| workload.with_body(undone.body)))
     }
 
     /// The same for a workload without earlier contents.
@@ -446,7 +442,7 @@ impl Decision {
         for left in self.rest.iter().filter(|left| left.outcome != Outcome::Skipped && left.reason.row != JUDGED) {
             let Some(hash) = unknown(&left.policy) else { continue };
             let names = BTreeSet::from([left.policy.name.clone()]);
-            let bare = Self::of_bare(policies, &without(workload, &names, policies), site);
+            let bare = Self::of_bare(policies, &without(workload, &names, std::slice::from_ref(&left.policy)), site);
             if bare.injects(&left.policy) {
                 let detail =
                     format!("has the template {hash} of another version (now {})", left.policy.template_hash());
@@ -509,10 +505,10 @@ impl Decision {
         let workload = &*self.view(workload);
         let mut planned = self.planned.take();
         loop {
-            let (renewing, base) = (self.renewing(), self.base(workload));
+            let (replaced, base) = (self.replaced().count(), self.base(workload));
             let patch = planned.take().unwrap_or_else(|| self.plan_anew(&base));
             // A policy that fails only now leaves its earlier content where it is.
-            if self.renewing() != renewing {
+            if self.replaced().count() != replaced {
                 continue;
             }
             let patch = match base {
@@ -721,7 +717,7 @@ fn carrying_past(policies: &Policies, workload: &Workload) -> BTreeSet<String> {
     }
     for policy in policies.at(workload).filter(|policy| policy.is_enforced() && policy.past().next().is_some()) {
         let view = policy.view(workload);
-        if policy.carries_past(&view) && can_be_without(&view, policy, policies) {
+        if policy.carries_past(&view) && can_be_without(&view, policy) {
             carried.insert(policy.name.clone());
         }
     }
@@ -729,30 +725,24 @@ fn carrying_past(policies: &Policies, workload: &Workload) -> BTreeSet<String> {
 }
 
 /// Whether all that the marker of `policy` lists can be taken out of `workload`.
-fn can_be_without(workload: &Workload, policy: &Policy, policies: &Policies) -> bool {
-    let undone =
-        inject::undo_those(workload, |name| name == policy.name, |volume| adds_volume(policies, workload, volume));
+fn can_be_without(workload: &Workload, policy: &Policy) -> bool {
+    let undone = inject::undo_those(workload, |name| name == policy.name, |_| false);
     let is_free = |leftover: &Leftover| matches!(leftover.cause, LeftoverCause::Mounted | LeftoverCause::Missing);
     undone.is_some_and(|undone| undone.leftovers.iter().all(is_free))
 }
 
-/// `workload` without what the markers of the policies `names` list.
-fn without(workload: &Workload, names: &BTreeSet<String>, policies: &Policies) -> Workload {
+/// `workload` without what the markers of the policies `names` list. Volumes that one of `adding` adds again go even if a container of
+/// the user mounts them.
+fn without(workload: &Workload, names: &BTreeSet<String>, adding: &[Arc<Policy>]) -> Workload {
+    let returns = |volume: &str| adding.iter().any(|policy| has_volume(&policy.as_written().spec, volume));
     let mut bare = workload.clone();
-    for policy in policies.at(workload).filter(|policy| names.contains(&policy.name)) {
+    for policy in adding.iter().filter(|policy| names.contains(&policy.name)) {
         let view = policy.view(&bare);
-        let undone =
-            inject::undo_those(&view, |name| name == policy.name, |volume| adds_volume(policies, workload, volume));
-        if let Some(undone) = undone {
+        if let Some(undone) = inject::undo_those(&view, |name| name == policy.name, returns) {
             bare = bare.with_body(undone.body);
         }
     }
     bare
-}
-
-/// Whether one of `policies` adds that volume to `workload`.
-fn adds_volume(policies: &Policies, workload: &Workload, volume: &str) -> bool {
-    policies.at(workload).any(|policy| policy.is_enforced() && has_volume(&policy.as_written().spec, volume))
 }
 
 /// The effect that `policy` would have on `workload` if it were in effect; none if there is none.

@@ -133,3 +133,56 @@ fn a_running_pod_gets_images_and_metadata_back_and_is_not_evicted_for_more() {
     at(&mut admitted, "/spec/containers/1")["volumeMounts"] = json!([{"name": "token", "mountPath": "/var/run"}]);
     assert_eq!(next(&admitted, &restore, &restore), NextAction::UpToDate);
 }
+
+fn of(name: &str, mut spec: Value) -> Policy {
+    spec["targets"] = json!([{"group": "apps", "resource": "deployments"}]);
+    Policy::parse(&json!({"metadata": {"name": name}, "spec": spec}), &site()).unwrap()
+}
+
+/// `present`, which recognizes what `past` added.
+fn knowing(present: Policy, past: &Policy) -> Arc<Policy> {
+    let revision = Revision::new(&past.name, 1, Content::of(&past.spec).unwrap());
+    Arc::new(present.knowing([Arc::new(revision)].into()))
+}
+
+#[test]
+fn a_forged_marker_that_lists_the_label_that_a_policy_selects_gets_nobody_past_it() {
+    let of = |image: &str| {
+        let metadata = json!({"labels": {"mesh": "on"}});
+        let condition = json!([{"name": "mesh", "expression": "'mesh' in object.spec.template.metadata.labels"}]);
+        let template = json!({"metadata": metadata, "containers": [{"name": "side", "image": image}]});
+        of("p", json!({"failurePolicy": "Fail", "matchConditions": condition, "template": template}))
+    };
+    let (past, present) = (of("x:1"), of("x:2"));
+    let hash = past.template_hash().to_owned();
+    let policies = Policies::new([knowing(present, &past)]);
+    for (image, code) in [("evil:1", Code::NameConflict), ("x:1", Code::NameConflict)] {
+        let mut forged = workload("deployments");
+        *at(&mut forged, "/metadata/labels") = json!({"mesh": "on"});
+        let added = r#"["/spec/template/metadata/labels/mesh"]"#;
+        at(&mut forged, "/metadata")["annotations"] =
+            json!({"injected.scpol.dev/p": format!(r#"{{"v":1,"hash":"{hash}","added":{added}}}"#)});
+        at(&mut forged, "/spec/containers").as_array_mut().unwrap().push(json!({"name": "side", "image": image}));
+        let mut decision = Decision::of(&policies, &forged, &site());
+        decision.plan(&forged);
+        assert_eq!(decision.refusal().map(|left| left.reason.code), Some(code), "{image}");
+        at(&mut forged, "/spec/containers").as_array_mut().unwrap().pop();
+        assert!(Decision::of(&policies, &forged, &site()).inject.len() == 1, "without a container of that name");
+    }
+}
+
+#[test]
+fn a_volume_of_an_earlier_content_that_the_user_mounts_stays_if_only_a_policy_elsewhere_adds_it() {
+    let volume = |name: &str| json!({"name": name, "emptyDir": {}});
+    let of_p = |name: &str| of("p", json!({"template": {"volumes": [volume(name)]}}));
+    let past = of_p("data");
+    let elsewhere = of("q", json!({"namespaces": ["elsewhere"], "template": {"volumes": [volume("data")]}}));
+    let mut restored = created(&workload("deployments"), &Arc::new(past.clone()));
+    at(&mut restored, "/spec/containers/0")["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let policies = Policies::new([knowing(of_p("other"), &past), Arc::new(elsewhere)]);
+    let patch = Decision::of(&policies, &restored, &site()).plan(&restored);
+    let after = restored.patched(&patch);
+    let volumes = &after["spec"]["template"]["spec"]["volumes"];
+    let names: Vec<&str> = volumes.as_array().unwrap().iter().map(|volume| volume["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["data", "other"]);
+}
