@@ -1,6 +1,6 @@
 //! Whether what a marker lists is still what a template adds.
 
-use super::field;
+use super::field::{self, FieldEntry};
 use super::listed::{LeftoverCause, Listed, What, locate};
 use super::marker::{self, Marker};
 use super::part::{ENV, Part};
@@ -141,7 +141,8 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed, (marker, pointer):
     let unknown = || Some("the revision does not add it".to_owned());
     let whole = pod.workload.pod()?;
     if let What::Field(entry) = listed.what {
-        let is_there = field::is_there(&whole["spec"], entry, &listed.tokens, &marker::fields(pod.workload));
+        let rest = matches!(entry, FieldEntry::Grace).then(|| marker::longest_grace(pod.workload)).flatten();
+        let is_there = field::is_there(&whole["spec"], entry, &listed.tokens, rest);
         return match template.fits(entry, &listed.tokens, Some(&whole["spec"])) {
             true => (!is_there).then(|| "it has another value than in the revision".to_owned()),
             false => unknown(),

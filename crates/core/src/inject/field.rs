@@ -140,15 +140,12 @@ pub(super) fn numbers(steps: &[String]) -> Option<(i64, Option<i64>)> {
     Some((least.parse().ok()?, was.parse().ok()))
 }
 
-/// Whether the pod with this `spec` has what the entry with these `steps` below it lists. `others` are the steps of such entries of
-/// all markers.
-pub(super) fn is_there(spec: &Value, entry: FieldEntry, steps: &[String], others: &[Vec<String>]) -> bool {
+/// Whether the pod with this `spec` has what the entry with these `steps` below it lists. `rest` is the longest grace period of the
+/// other markers.
+pub(super) fn is_there(spec: &Value, entry: FieldEntry, steps: &[String], rest: Option<i64>) -> bool {
     match entry {
         FieldEntry::Processes => spec[PROCESSES] == true,
-        FieldEntry::Grace => {
-            let all = others.iter().map(Vec::as_slice).chain([steps]).filter_map(numbers);
-            spec[GRACE].as_i64() == all.map(|(least, _)| least).max()
-        }
+        FieldEntry::Grace => spec[GRACE].as_i64() == numbers(steps).map(|(least, _)| least).max(rest),
         FieldEntry::Item(list) => steps.last().is_some_and(|key| list.there(spec).any(|(own, _)| own == *key)),
     }
 }
@@ -157,20 +154,20 @@ pub(super) fn is_there(spec: &Value, entry: FieldEntry, steps: &[String], others
 pub(super) fn holds(spec: &Value, entry: FieldEntry, steps: &[String]) -> bool {
     match (entry, numbers(steps)) {
         (FieldEntry::Grace, Some((least, _))) => spec[GRACE].as_i64().is_some_and(|there| there >= least),
-        _ => is_there(spec, entry, steps, &[]),
+        _ => is_there(spec, entry, steps, None),
     }
 }
 
-/// Removes what the entry with these `steps` lists from the pod's `spec`. `others` are the steps of such entries of the markers that
+/// Removes what the entry with these `steps` lists from the pod's `spec`. `rest` is the longest grace period of the markers that
 /// stay, and `null` says that the field was null before.
 pub(super) fn remove(
     spec: &mut Value,
     entry: FieldEntry,
     steps: &[String],
-    others: &[Vec<String>],
+    rest: Option<i64>,
     null: bool,
 ) -> Result<(), LeftoverCause> {
-    if !is_there(spec, entry, steps, others) {
+    if !is_there(spec, entry, steps, rest) {
         let is_set = matches!(entry, FieldEntry::Grace) && spec[GRACE].is_number();
         return Err(if is_set { LeftoverCause::Edited } else { LeftoverCause::Missing });
     }
@@ -178,7 +175,6 @@ pub(super) fn remove(
         FieldEntry::Processes => put(spec, PROCESSES, None, null),
         FieldEntry::Grace => {
             let (_, was) = numbers(steps).ok_or(LeftoverCause::Foreign)?;
-            let rest = others.iter().filter_map(|steps| numbers(steps)).map(|(least, _)| least).max();
             let value = rest.map_or(was, |least| Some(least.max(was.unwrap_or(DEFAULT_GRACE))));
             put(spec, GRACE, value, null);
         }

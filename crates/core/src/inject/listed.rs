@@ -55,6 +55,12 @@ impl Listed {
         Some((name, Part::of_steps([side, separator, text])?))
     }
 
+    /// The grace period that it lists, in seconds; none if it lists something else.
+    pub(crate) fn grace(&self) -> Option<i64> {
+        let is_grace = matches!(self.what, What::Field(FieldEntry::Grace));
+        field::numbers(&self.tokens).filter(|_| is_grace).map(|(least, _)| least)
+    }
+
     /// Whether both are parts of one variable.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         matches!(self.what, What::Part(_)) && self.tokens.get(..5) == other.tokens.get(..5)

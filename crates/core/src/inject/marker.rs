@@ -5,7 +5,7 @@
 //! readable, because one engine reads markers in CEL, which has no parser for JSON.
 
 use super::Template;
-use super::listed::{Listed, What};
+use super::listed::Listed;
 use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -92,11 +92,11 @@ pub(crate) fn named(workload: &Workload) -> impl Iterator<Item = (&str, Marker)>
     policies(workload).filter_map(|policy| Some((policy, read(workload, policy)?)))
 }
 
-/// The steps of all entries for fields of the pod in the markers on `workload`.
-pub(super) fn fields(workload: &Workload) -> Vec<Vec<String>> {
+/// The longest grace period in the markers on `workload`, in seconds; none if no marker lists one.
+pub(super) fn longest_grace(workload: &Workload) -> Option<i64> {
     let at = workload.pod_pointer();
-    let listed = all(workload).flat_map(|marker| marker.added).filter_map(|pointer| Listed::parse(&at, &pointer));
-    listed.filter(|listed| matches!(listed.what, What::Field(_))).map(|listed| listed.tokens).collect()
+    let pointers = all(workload).flat_map(|marker| marker.added);
+    pointers.filter_map(|pointer| Listed::parse(&at, &pointer)?.grace()).max()
 }
 
 /// The names of the policies whose annotation the pod, or pod template, of `workload` has.

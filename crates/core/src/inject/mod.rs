@@ -24,6 +24,8 @@ pub(crate) mod part;
 pub(crate) mod pod;
 pub(crate) mod presence;
 pub(crate) mod references;
+#[cfg(test)]
+mod round_trip;
 mod share;
 pub(crate) mod tables;
 mod undo;

@@ -96,15 +96,14 @@ impl<'a> Part<'a> {
 
     /// Whether `value` has it between separators.
     pub(crate) fn is_in(self, value: &str) -> bool {
-        Part { ..self }.places(value).next().is_some()
+        self.places(value).next().is_some()
     }
 
     /// `value` with the text `new` in its place, or without it and one separator; none if it is not there. The place is
-    /// the outermost one on its side that leaves all `others` that are there.
+    /// the outermost one on its side that leaves all `others` that are there, apart from each other if they were.
     pub(crate) fn replaced(self, value: &str, new: Option<&str>, others: &[Part<'_>]) -> Option<String> {
-        let part = Part { ..self };
         let kept: Vec<Part<'_>> = others.iter().copied().filter(|other| other.is_in(value)).collect();
-        let mut places: Vec<usize> = part.places(value).collect();
+        let mut places: Vec<usize> = self.places(value).collect();
         if self.side == Place::After {
             places.reverse();
         }
@@ -118,10 +117,34 @@ impl<'a> Part<'a> {
                 (None, None, None) => String::new(),
             }
         });
-        let mut results = results.peekable();
-        let first = results.peek().cloned();
-        results.find(|result| kept.iter().all(|other| other.is_in(result))).or(first)
+        let results: Vec<String> = results.collect();
+        let apart = results.iter().find(|result| are_outermost(result, &kept));
+        let beside = || results.iter().find(|result| kept.iter().all(|other| other.is_in(result)));
+        apart.or_else(beside).or(results.first()).cloned()
     }
+
+    /// `value` without the part at its end of it; none if it is not there.
+    fn taken_off(self, value: &str) -> Option<&str> {
+        let rest = match self.side {
+            Place::Before => value.strip_prefix(self.text),
+            Place::After => value.strip_suffix(self.text),
+        }?;
+        match self.side {
+            _ if rest.is_empty() => Some(rest),
+            Place::Before => rest.strip_prefix(self.separator),
+            Place::After => rest.strip_suffix(self.separator),
+        }
+    }
+}
+
+/// The most parts of one value that are told apart by trying each order: 720 of them.
+const MOST_TRIED: usize = 6;
+
+/// Whether `parts` can be taken off `value` one after the other, as they were joined to it.
+fn are_outermost(value: &str, parts: &[Part<'_>]) -> bool {
+    let others = |at: usize| [&parts[..at], &parts[at + 1..]].concat();
+    let is_outermost = |at: usize| parts[at].taken_off(value).is_some_and(|rest| are_outermost(rest, &others(at)));
+    parts.is_empty() || (parts.len() <= MOST_TRIED && (0..parts.len()).any(is_outermost))
 }
 
 impl Template {
@@ -141,10 +164,8 @@ impl Template {
 /// The variable `name` of `container` that counts, with its index: the kubelet takes the last of one name.
 pub(crate) fn variable<'a>(container: &'a RawObject, name: &str) -> Option<(usize, &'a RawObject)> {
     let items = container.get(ENV).and_then(Value::as_array).into_iter().flatten().enumerate();
-    let mut named = items.filter_map(|(index, item)| Some((index, item.as_object()?)));
-    let is_it = |(_, item): &(usize, &RawObject)| text(item, "name") == name;
-    let all: Vec<_> = named.by_ref().filter(is_it).collect();
-    all.last().copied()
+    let named = items.filter_map(|(index, item)| Some((index, item.as_object()?)));
+    named.filter(|(_, item)| text(item, "name") == name).last()
 }
 
 /// The text of `variable`; none if it comes from elsewhere, or is no text.

@@ -262,9 +262,9 @@ pub(super) fn without_shared(at: &str, marker: &Marker, pointer: &str, there: &R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pod_security::Standard;
     use crate::api::v1alpha1::Position;
-    use crate::inject::{edited, plan, undo};
+    use crate::inject::edited;
+    use crate::inject::round_trip::{goes_as_it_came, injected};
     use crate::workload::{Kind, Workload};
     use proptest::prelude::*;
 
@@ -284,11 +284,6 @@ mod tests {
     fn pod(containers: &[Value]) -> Workload {
         let spec = json!({"containers": containers, "volumes": [{"name": "v", "emptyDir": {}}]});
         Workload::new(Kind::find("", "pods").unwrap(), json!({ "spec": spec }))
-    }
-
-    fn injected(workload: &Workload, templates: &[&Template]) -> Workload {
-        let patch = plan(workload, templates, templates, Standard::NEWEST).unwrap();
-        workload.with_body(workload.patched(&patch))
     }
 
     #[test]
@@ -323,20 +318,10 @@ mod tests {
             let all: Vec<&Template> = all.iter().collect();
             let users = pod(&[container("app", &env, &mounts), container("other", &[], &[])]);
             let full = injected(&users, &all);
-            prop_assert_eq!(plan(&full, &all, &all, Standard::NEWEST).unwrap().0, vec![]);
             for template in &all {
                 prop_assert_eq!(edited::edited(&full, template, &template.marker(&full).unwrap()), None);
             }
-            let mut left: Vec<String> = all.iter().map(|template| template.policy.clone()).collect();
-            let mut now = full.clone();
-            while !left.is_empty() {
-                let next = left.remove(order.index(left.len()));
-                let undone = undo(&now, Some(&next)).unwrap();
-                prop_assert_eq!(undone.leftovers, vec![]);
-                now = now.with_body(undone.body);
-            }
-            prop_assert_eq!(&now.body, &users.body);
-            prop_assert_eq!(undo(&full, None).unwrap().body, users.body);
+            goes_as_it_came(&users, &full, &all, &order)?;
         }
     }
 }

@@ -110,14 +110,14 @@ pub(crate) fn undo_known(
     let of_volumes = format!("{pod}/spec/volumes");
     let is_of_volumes =
         |pointer: &str| pointer.strip_prefix(&of_volumes).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let mut going = Going { kept: handover.kept(), passed: HashSet::new(), pod };
-    for policy in &handover.going {
-        undone.set_marker(&going.pod, policy.0, None);
-        undone.take(&mut going, policy, |pointer| !is_of_volumes(pointer), returns);
+    let mut going = Going::of(pod, &handover);
+    for (at, (name, _)) in handover.going.iter().enumerate() {
+        undone.set_marker(&going.pod, name, None);
+        undone.take(&mut going, at, |pointer| !is_of_volumes(pointer), returns);
     }
     // Volumes last, because all other mounts are gone by then.
-    for policy in &handover.going {
-        undone.take(&mut going, policy, is_of_volumes, returns);
+    for at in 0..handover.going.len() {
+        undone.take(&mut going, at, is_of_volumes, returns);
     }
     undone.policies = handover.going.iter().map(|(name, _)| (*name).to_owned()).collect();
     Some(undone)
@@ -175,15 +175,16 @@ impl Undone {
         }
     }
 
-    /// Removes the entries of the marker of `policy` that go, from the last to the first: a created list goes after its
+    /// Removes the entries of the marker number `at` that go, from the last to the first: a created list goes after its
     /// items.
-    fn take<'m>(
+    fn take(
         &mut self,
-        going: &mut Going<'m>,
-        (policy, marker): &'m (&str, Marker),
+        going: &mut Going<'_>,
+        at: usize,
         is_wanted: impl Fn(&str) -> bool,
         returns: impl Fn(&str) -> bool + Copy,
     ) {
+        let (policy, marker) = &going.markers[at];
         let mut items = Vec::new();
         for pointer in marker.added.iter().rev().filter(|pointer| is_wanted(pointer)) {
             let listed = Listed::parse(&going.pod, pointer);
@@ -199,7 +200,7 @@ impl Undone {
                 continue;
             }
             items.push(pointer.as_str());
-            if let Some(taken) = self.take_part(&going.pod, marker, pointer) {
+            if let Some(taken) = self.take_part(going, at, pointer) {
                 taken.unwrap_or_else(|cause| self.leave(policy, pointer, cause));
                 continue;
             }
@@ -213,37 +214,25 @@ impl Undone {
 
     /// Removes the field of the pod or the part of a value at `pointer`, or the variable that was created for parts, if it has none any more. None
     /// if `pointer` is something else.
-    fn take_part(&mut self, at: &str, marker: &Marker, pointer: &str) -> Option<Result<(), LeftoverCause>> {
-        let listed = Listed::parse(at, pointer)?;
+    fn take_part(&mut self, going: &Going<'_>, at: usize, pointer: &str) -> Option<Result<(), LeftoverCause>> {
+        let listed = Listed::parse(&going.pod, pointer)?;
+        let marker = &going.markers[at].1;
         if let What::Field(entry) = listed.what {
-            let others = self.others(at);
-            let others = others.iter().filter_map(|pointer| Listed::parse(at, pointer));
-            let others = others.filter(|other| matches!(other.what, What::Field(_))).map(|other| other.tokens);
-            let others: Vec<_> = others.collect();
+            let rest = going.others(at).filter_map(Listed::grace).max();
             let is_null = marker.nulls.iter().any(|null| null == pointer);
-            let spec = self.body.pointer_mut(&format!("{at}/spec"))?;
-            return Some(field::remove(spec, entry, &listed.tokens, &others, is_null));
+            let spec = self.body.pointer_mut(&format!("{}/spec", going.pod))?;
+            return Some(field::remove(spec, entry, &listed.tokens, rest, is_null));
         }
         let is_created = is_joint(marker, pointer, &listed);
         if !is_created && listed.part().is_none() {
             return None;
         }
-        // Their markers are there, unless they are taken back before this one.
-        let others: Vec<Listed> = self
-            .others(at)
-            .iter()
-            .filter_map(|pointer| Listed::parse(at, pointer))
-            .filter(|it| it.is_beside(&listed))
-            .collect();
-        let pod = self.body.pointer_mut(at)?;
-        Some(if is_created { remove_variable(pod, &listed) } else { remove_part(pod, &listed, &others) })
-    }
-
-    /// The entries of all markers that are still on the pod.
-    fn others(&self, at: &str) -> Vec<String> {
-        let annotations = self.body.pointer(&format!("{at}/metadata/annotations")).and_then(Value::as_object);
-        let markers = annotations.into_iter().flatten().filter(|(key, _)| key.starts_with(MARKER_PREFIX));
-        markers.filter_map(|(_, value)| marker::parse(value.as_str()?)).flat_map(|marker| marker.added).collect()
+        let pod = self.body.pointer_mut(&going.pod)?;
+        if is_created {
+            return Some(remove_variable(pod, &listed));
+        }
+        let others: Vec<&Listed> = going.others(at).filter(|other| other.is_beside(&listed)).collect();
+        Some(remove_part(pod, &listed, &others))
     }
 
     fn leave(&mut self, policy: &str, pointer: &str, cause: LeftoverCause) {
@@ -254,10 +243,33 @@ impl Undone {
 /// The removal of the entries of several markers.
 struct Going<'m> {
     pod: String,
+    /// The policies with their markers.
+    markers: &'m [(&'m str, Marker)],
+    /// The entries for parts of values and for grace periods, each with the number of its marker; those of markers that stay have the
+    /// number after the last.
+    parts: Vec<(usize, Listed)>,
     /// The entries of markers that stay.
     kept: HashSet<String>,
     /// The entries of the markers before this one.
     passed: HashSet<&'m str>,
+}
+
+impl<'m> Going<'m> {
+    fn of(pod: String, handover: &'m Handover<'_>) -> Self {
+        let (markers, kept) = (&handover.going[..], handover.kept());
+        let going = markers.iter().enumerate();
+        let going = going.flat_map(|(at, (_, marker))| marker.added.iter().map(move |pointer| (at, pointer)));
+        let all = going.chain(kept.iter().map(|pointer| (markers.len(), pointer)));
+        let parts = all.filter_map(|(at, pointer)| Some((at, Listed::parse(&pod, pointer)?)));
+        let parts =
+            parts.filter(|(_, listed)| matches!(listed.what, What::Part(_)) || listed.grace().is_some()).collect();
+        Self { markers, parts, kept, passed: HashSet::new(), pod }
+    }
+
+    /// The parts and grace periods that are still there while those of the marker number `at` go.
+    fn others(&self, at: usize) -> impl Iterator<Item = &Listed> {
+        self.parts.iter().filter(move |(of, _)| *of > at).map(|(_, listed)| listed)
+    }
 }
 
 /// Whether the entry `pointer` of `marker` is a variable that was created for parts.
@@ -314,7 +326,7 @@ fn variable_of<'a>(pod: &'a mut Value, listed: &Listed) -> Result<(&'a mut Vec<V
 }
 
 /// Removes a part of a value, if it is still there, and what `others` list stays.
-fn remove_part(pod: &mut Value, listed: &Listed, others: &[Listed]) -> Result<(), LeftoverCause> {
+fn remove_part(pod: &mut Value, listed: &Listed, others: &[&Listed]) -> Result<(), LeftoverCause> {
     let (items, place) = variable_of(pod, listed)?;
     let others: Vec<_> = others.iter().filter_map(|other| Some(other.part()?.1)).collect();
     let (_, part) = listed.part().ok_or(LeftoverCause::Foreign)?;
