@@ -228,7 +228,7 @@ impl Injection<'_> {
             let because = if left.outcome == Outcome::Skipped { String::new() } else { format!(" ({})", reason.code) };
             notes.remarks.push(format!(
                 "{place}: {title}: policy `{policy}`: {what}{because}: {code} {} (row {}): {told}; undo that, or take it out \
-                 first, with `scpol uninject -p {policy}`",
+                 first, with `scpol uninject -f FILE -p {policy}`",
                 code.name(),
                 reason.row
             ));

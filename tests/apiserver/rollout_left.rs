@@ -8,6 +8,7 @@ use crate::rollouts::{
     world,
 };
 use crate::runner::on_each;
+use crate::status::follow;
 use crate::support::lock;
 use std::sync::Mutex;
 
@@ -152,7 +153,7 @@ async fn a_stateful_set_that_goes_back_asks_for_the_deletion_of_its_broken_pod()
         // It goes on to ask for it, and is no other failure.
         tokio::time::sleep(Duration::from_secs(6)).await;
         wait_words(&world, reason, &[command]).await?;
-        request(&world.admin, "DELETE", &format!("{PODS}/db-2"), &Value::Null).await?;
+        follow(&world, command.trim_matches('`')).await?;
         within(LIMIT, "its pods run again", are_ready).await?;
         match on_failure {
             "Undo" => wait_words(&world, "Halted", &["has the revision before again"]).await?,

@@ -15,6 +15,7 @@ use Tried::{By, Here, Name};
 
 const OF_A_POLICY: &str = "the name of a command, in a message about one policy";
 const OF_A_POD: &str = "the name of a command, in a message that names the pod";
+const OF_A_PAGE: &str = "the name of a command, in the head of a table of a page";
 const CONVERT: &str = "apiserver::migrate, which follows the steps of docs/migrate.md";
 
 /// The texts as they stand in the sources.
@@ -28,6 +29,10 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
         Here("kubectl delete controllerrevision -n scpol-system foreign"),
     ),
     ("kubectl delete initializerconfigurations {}", By(CONVERT)),
+    (
+        "kubectl delete pod -n {} {}",
+        By("rollout_left::a_stateful_set_that_goes_back_asks_for_the_deletion_of_its_broken_pod"),
+    ),
     ("kubectl delete {handle}", By(CONVERT)),
     ("kubectl describe", Name("the name of a command, beside `kubectl logs`")),
     ("kubectl describe pod", Name(OF_A_POD)),
@@ -41,6 +46,7 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("kubectl get -n {} {} && ", By("printed::a_pod_is_created_anew_by_the_command_that_status_prints")),
     ("kubectl get scpol {policies_of}", Here("kubectl get scpol envoy")),
     ("kubectl get scpol {}", Here("kubectl get scpol envoy")),
+    ("kubectl kustomize FOLDER", Here("kubectl kustomize config/default")),
     ("kubectl kustomize FOLDER | scpol ... -f -", Here("kubectl kustomize config/default | scpol uninject -f -")),
     ("kubectl label initializerconfigurations {configurations} app.kubernetes.io/managed-by=scpol", By(CONVERT)),
     ("kubectl logs", Name("the name of a command, beside `kubectl describe`")),
@@ -68,7 +74,9 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("scpol drain --list", Here("")),
     ("scpol explain", Name("the name of a command, in a message about one workload")),
     ("scpol help", Here("")),
+    ("scpol inject", Name(OF_A_PAGE)),
     ("scpol inject -f MANIFESTS -p policies.yaml{} --diff", By("offline::commands, with docs/migrate.md")),
+    ("scpol lint", Name(OF_A_PAGE)),
     ("scpol rollout history {policy}", Here("scpol rollout history envoy")),
     ("scpol rollout remove", Name(OF_A_POLICY)),
     ("scpol rollout restart", Name(OF_A_POLICY)),
