@@ -34,7 +34,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(720 * 3600);
 /// The largest template, in bytes of JSON.
 const MAX_TEMPLATE: usize = 64 * 1024;
 /// The longest value of a variable with `merge`, in bytes: markers list it for each container.
-const MAX_PART: usize = 1024;
+pub(crate) const MAX_PART: usize = 1024;
 /// The most that all `workloadSelector` of a policy have together, in bytes of JSON: a revision stores those of the steps that it
 /// has reached, and several edits of the steps must have room there ([`crate::policy::extent`]).
 const MAX_WORKLOAD_SELECTORS: usize = 16 * 1024;

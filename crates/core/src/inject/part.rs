@@ -7,6 +7,7 @@
 
 use super::Template;
 use super::value::text;
+use crate::api::rules::MAX_PART;
 use crate::api::v1alpha1::{self, Place, RawObject};
 use json_patch::jsonptr::PointerBuf;
 use serde_json::Value;
@@ -70,7 +71,8 @@ impl<'a> Part<'a> {
     pub(super) fn of_steps(steps: [&'a str; 3]) -> Option<Self> {
         let [side, separator, text] = steps;
         let part = Self { side: side_of(side)?, separator, text };
-        (!separator.is_empty() && !text.is_empty()).then_some(part)
+        let is_one = |text: &str, most| !text.is_empty() && text.len() <= most;
+        (is_one(separator, MAX_SEPARATOR) && is_one(text, MAX_PART)).then_some(part)
     }
 
     /// The pointer of the part, where that of its variable is `variable`.
@@ -80,18 +82,31 @@ impl<'a> Part<'a> {
         pointer.to_string()
     }
 
-    /// Where it stands in `value` between separators.
-    fn places(self, value: &'a str) -> impl DoubleEndedIterator<Item = usize> {
-        let is_bounded = move |place: &usize| {
-            let (before, after) = (&value[..*place], &value[place + self.text.len()..]);
-            (before.is_empty() || before.ends_with(self.separator))
-                && (after.is_empty() || after.starts_with(self.separator))
+    /// Where it stands in `value` between separators, from the outermost place on its side. Nowhere in a value that no program can
+    /// have: injection makes none.
+    fn places(self, value: &str) -> impl Iterator<Item = usize> {
+        // With a separator at either end, a place is wherever the text stands between two, which `str` finds in linear time.
+        let [padded, wanted] = [value, self.text].map(|text| [self.separator, text, self.separator].concat());
+        let (length, [text, separator]) = (value.len(), [self.text.len(), self.separator.len()]);
+        let is_between = move |at: &usize| {
+            let end = at + text;
+            (*at == 0 || *at >= separator) && (end == length || end + separator <= length)
         };
-        let places: Vec<usize> = (0..value.len())
-            .filter(|place| value.is_char_boundary(*place) && value[*place..].starts_with(self.text))
-            .filter(is_bounded)
-            .collect();
-        places.into_iter()
+        let mut rest = if length < NO_PROGRAM { 0..padded.len() } else { 0..0 };
+        let next = move || {
+            let found = match self.side {
+                Place::Before => padded[rest.clone()].find(&wanted),
+                Place::After => padded[rest.clone()].rfind(&wanted),
+            };
+            let at = rest.start + found?;
+            // Two places can share text: the next one begins, or ends, one character further.
+            match self.side {
+                Place::Before => rest.start = at + wanted.chars().next().map_or(1, char::len_utf8),
+                Place::After => rest.end = at + wanted.len() - wanted.chars().next_back().map_or(1, char::len_utf8),
+            }
+            Some(at)
+        };
+        std::iter::from_fn(next).filter(is_between)
     }
 
     /// Whether `value` has it between separators.
@@ -100,14 +115,11 @@ impl<'a> Part<'a> {
     }
 
     /// `value` with the text `new` in its place, or without it and one separator; none if it is not there. The place is
-    /// the outermost one on its side that leaves all `others` that are there, apart from each other if they were.
+    /// the outermost one on its side that leaves `others`, apart from each other if they were, of [`MOST_TRIED`] places and others.
     pub(crate) fn replaced(self, value: &str, new: Option<&str>, others: &[Part<'_>]) -> Option<String> {
+        let others = others.get(..MOST_TRIED).unwrap_or(others);
         let kept: Vec<Part<'_>> = others.iter().copied().filter(|other| other.is_in(value)).collect();
-        let mut places: Vec<usize> = self.places(value).collect();
-        if self.side == Place::After {
-            places.reverse();
-        }
-        let results = places.into_iter().map(|place| {
+        let results = self.places(value).take(MOST_TRIED).map(|place| {
             let (before, after) = (&value[..place], &value[place + self.text.len()..]);
             match (new, before.strip_suffix(self.separator), after.strip_prefix(self.separator)) {
                 (Some(new), ..) => format!("{before}{new}{after}"),
@@ -137,14 +149,19 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The most parts of one value that are told apart by trying each order: 720 of them.
+/// The longest separator, in bytes: the schema allows 8 characters.
+const MAX_SEPARATOR: usize = 32;
+/// The most places of a part, and the most other parts, that are told apart by trying each order: 720 of these. Who creates a pod can
+/// write a marker with thousands of parts, and a value with thousands of places.
 const MOST_TRIED: usize = 6;
+/// Linux starts no program with a variable of that many bytes (`MAX_ARG_STRLEN`).
+const NO_PROGRAM: usize = 128 << 10;
 
 /// Whether `parts` can be taken off `value` one after the other, as they were joined to it.
 fn are_outermost(value: &str, parts: &[Part<'_>]) -> bool {
     let others = |at: usize| [&parts[..at], &parts[at + 1..]].concat();
     let is_outermost = |at: usize| parts[at].taken_off(value).is_some_and(|rest| are_outermost(rest, &others(at)));
-    parts.is_empty() || (parts.len() <= MOST_TRIED && (0..parts.len()).any(is_outermost))
+    parts.is_empty() || (0..parts.len()).any(is_outermost)
 }
 
 impl Template {
@@ -175,5 +192,32 @@ pub(crate) fn literal(variable: &RawObject) -> Option<&str> {
         _ if is_set => None,
         None | Some(Value::Null) => Some(""),
         Some(value) => value.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_place_is_where_the_text_stands_between_separators(
+            value in "[abé:]{0,12}", text in "[abé:]{1,4}", separator in "[:a]{1,2}", is_before: bool,
+        ) {
+            let (side, separator) = (if is_before { Place::Before } else { Place::After }, &separator[..]);
+            let is_place = |at: &usize| {
+                let Some(after) = value.get(*at..).and_then(|rest| rest.strip_prefix(&*text)) else { return false };
+                let before = &value[..*at];
+                (before.is_empty() || before.ends_with(separator)) && (after.is_empty() || after.starts_with(separator))
+            };
+            let mut expected: Vec<usize> = (0..=value.len()).filter(is_place).collect();
+            if !is_before {
+                expected.reverse();
+            }
+            prop_assert_eq!(Part { side, separator, text: &text }.places(&value).collect::<Vec<_>>(), expected);
+        }
     }
 }
