@@ -37,9 +37,10 @@ impl Owned {
             }
         }
         let (readable, stays) = (readable(access, variables), all(&terms));
-        // Each entry has a comma before it, and the last one of a marker may have the marker's own end after it.
-        let entry = r#"t.endsWith("]}") ? t.substring(0, size(t) - 2) : t"#;
-        let entries = |texts: &str| format!(r#"{texts}.join("").split(",\"").map(t, "\"" + ({entry}))"#);
+        // Each entry has a comma before it, and what stands last in a marker may have the marker's own end after it.
+        let bare = r#"(t.endsWith("]}") ? t.substring(0, size(t) - 2) : t)"#;
+        let entries =
+            |texts: &str| format!(r#"{texts}.map(t, {bare}.split(",\"")).flatten().map(t, "\"" + string(t))"#);
         let added = entries(&format!("{readable}.transformList(k, t, {stays}, {LISTED})"));
         let nulls = quoted(marker::NULLS);
         let of_nulls = format!("\",\" + t.split({nulls})[1]");
