@@ -99,7 +99,14 @@ pub fn wanted<'a>(
         }
         wanted.extend(secrets.into_iter().map(|it| (it.fact, Some(it.name))));
         if template.all_containers().next().is_some() {
-            let kinds = [Fact::LimitRange, Fact::ResourceQuota, Fact::Autoscaler, Fact::VerticalAutoscaler];
+            // The class of a pod without one decides which quotas count it.
+            let kinds = [
+                Fact::LimitRange,
+                Fact::ResourceQuota,
+                Fact::PriorityClass,
+                Fact::Autoscaler,
+                Fact::VerticalAutoscaler,
+            ];
             wanted.extend(kinds.map(|fact| (fact, None)));
         }
     }

@@ -60,12 +60,19 @@ pub(super) fn hidden(case: &Case<'_>) -> Option<(String, Conflict)> {
         if is_literal && theirs == text(variable, "value").as_bytes() {
             return None;
         }
-        let message = format!(
-            "environment variable `{}` of container `{container}` comes from {} `{source}` (`envFrom`) with another value",
-            text(variable, "name"),
+        let name = text(variable, "name");
+        let of = format!(
+            "environment variable `{name}` of container `{container}` comes from {} `{source}` (`envFrom`)",
             fact.kind().kind
         );
-        Some(("env".to_owned(), Conflict { code: Code::NameConflict, message }))
+        let conflict = match case.template.part(name) {
+            Some(_) => Conflict {
+                code: Code::VariableNotJoined,
+                message: format!("{of}, and `merge` joins only a `value` of the container itself"),
+            },
+            None => Conflict { code: Code::NameConflict, message: format!("{of} with another value") },
+        };
+        Some(("env".to_owned(), conflict))
     })
 }
 
