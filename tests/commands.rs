@@ -964,6 +964,8 @@ fn the_examples_of_the_pages_print_what_the_pages_say() {
         ("docs/how-to/config-map.md", 1),
         ("docs/how-to/share-a-volume.md", 1),
         ("docs/how-to/windows-nodes.md", 1),
+        ("docs/write/policy.md", 1),
+        ("docs/write/validations.md", 1),
     ];
     for (page, least) in pages {
         check_examples(&root().join(page), least);
