@@ -493,8 +493,35 @@ fn what_is_beside_manifests_in_a_repository_is_left_alone_and_noted() {
     // Alone, what is no object at all is an error, because there is nothing to do.
     for (file, ..) in beside {
         let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", &format!("all/{file}")], "");
-        let has_object = ["overlay/image.yaml", "overlay/replicas.yaml"].contains(&file);
-        assert_eq!(ended.code, if has_object { 0 } else { 2 }, "{file}: {ended:?}");
+        assert_eq!(ended.code, if file == "overlay/image.yaml" { 0 } else { 2 }, "{file}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_workload_is_set_aside_for_a_control_line_of_a_chart_and_for_no_other_text() {
+    let with = |line: &str| WEB.replacen("spec:", &format!("{line}\nspec:"), 1);
+    let scalar = "x:\n  vault: |\n    # {{- with secret \"a\" }}\n    # {{- end }}";
+    let (text, comment, control) = (with(scalar), with("# see {{ docs }}"), with("# {{- if .Values.on }}"));
+    for (workload, code, words) in [
+        (&text, 0, ""),
+        (&comment, 0, "the comment has a template (`{{`)"),
+        (&control, 2, "the template is not rendered"),
+        (&format!("{control}---\n{WEB}"), 0, "SCP0124"),
+        (&format!("{control}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\n"), 2, "not rendered"),
+    ] {
+        let folder = Folder::new().with("policy.yaml", POLICY).with("web.yaml", workload);
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "web.yaml"], "");
+        assert!(
+            ended.code == code && ended.err.contains(words) && (words.is_empty() == ended.err.is_empty()),
+            "{ended:?}"
+        );
+        assert_eq!(ended.out.contains("envoyproxy/envoy"), code == 0, "{ended:?}");
+    }
+    for (workload, code) in [(&text, 0), (&control, 2)] {
+        let folder = Folder::new().with("case/policy.yaml", POLICY).with("case/workload.yaml", workload);
+        let ended = folder.scpol(&["test", "--update", "case"], "");
+        assert_eq!(ended.code, code, "{ended:?}");
+        assert_eq!(folder.path("case/expected.yaml").exists(), code == 0);
     }
 }
 

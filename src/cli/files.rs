@@ -78,15 +78,19 @@ impl Reading {
     pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false };
 
     /// Sets aside the documents of `files` that are no complete objects, and returns one note for each file with such.
-    /// They are `faults` if there is no object at all.
+    /// They are `faults` if there is no object at all, or if there were workloads and all of them are set aside.
     pub(super) fn set_aside(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
-        let is_object = |object: Object<'_>| !object.kind.is_empty() && !object.api_version.is_empty();
-        let has_objects = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).any(is_object);
+        let is_object = |object: &Object<'_>| !object.kind.is_empty() && !object.api_version.is_empty();
+        let has = |files: &[File], is: &dyn Fn(&Object<'_>) -> bool| {
+            files.iter().flat_map(File::manifests).flat_map(Manifest::objects).any(|object| is(&object))
+        };
+        let (has_objects, had_workloads) = (has(files, &is_object), has(files, &manifest::has_pods));
         let mut asides = match self.sets_aside {
-            true => manifest::set_aside(files),
+            true => manifest::set_aside(files, &std::env::current_dir().unwrap_or_default()),
             false => files.iter().flat_map(|file| file.asides.clone()).collect(),
         };
-        if !self.sets_aside || !has_objects {
+        let is_all = had_workloads && !has(files, &manifest::may_have_pods);
+        if !self.sets_aside || !has_objects || is_all {
             faults.append(&mut asides);
         }
         asides
@@ -118,10 +122,15 @@ pub(super) fn note_asides(asides: &[Fault]) {
     }
 }
 
-/// Warns of the duplicate keys in `files`.
+/// Warns of the duplicate keys in `files`, and of comments with a template.
 pub(super) fn warn_of_twins(files: &[File]) {
     for Twin { place, key } in twins(files) {
         remark(format_args!("warning: {place}: the key `{key}` is there twice; the last one counts, as for kubectl"));
+    }
+    for place in files.iter().flat_map(File::manifests).filter_map(manifest::templated_comment) {
+        remark(format_args!(
+            "warning: {place}: the comment has a template (`{{{{`): a change of the document loses it"
+        ));
     }
 }
 
