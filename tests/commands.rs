@@ -738,6 +738,25 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
 }
 
 #[test]
+fn earlier_files_without_an_earlier_version_are_an_error() {
+    let renamed = POLICY.replacen("name: envoy", "name: other", 1);
+    for (earlier, words) in [
+        (WEB.to_owned(), "no SidecarPolicy there"),
+        (renamed.clone(), "only `other` there; expected an earlier version of a given policy"),
+        (POLICY.replace("spec:\n", "spec:\n  tempalte: {}\n"), "SidecarPolicy `envoy`: SCP0001"),
+        (format!("{renamed}---\n{POLICY}"), ""),
+    ] {
+        let folder = Folder::new().with("policy.yaml", POLICY).with("web.yaml", WEB).with("earlier.yaml", &earlier);
+        for command in ["inject", "explain"] {
+            let ended =
+                folder.scpol(&[command, "-p", "policy.yaml", "-f", "web.yaml", "--earlier", "earlier.yaml"], "");
+            assert_eq!(ended.code, if words.is_empty() { 0 } else { 2 }, "{ended:?}");
+            assert!(ended.err.contains(words), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn explain_mentions_a_port_that_two_containers_name_and_what_made_a_pod() {
     let ports = |container: &str| container.replace("\"}]", "\", ports: [{containerPort: 80}]}]");
     let folder = Folder::new().with("policy.yaml", ports(POLICY));

@@ -2,7 +2,7 @@
 
 use super::output::remark;
 use crate::api::code::Code;
-use crate::api::rules;
+use crate::api::rules::{self, Violation};
 use crate::content::{Content, Revision};
 use crate::decision::Decision;
 use crate::lint;
@@ -341,6 +341,43 @@ pub(super) struct Earlier {
     pub(super) earlier: Vec<PathBuf>,
 }
 
+impl Earlier {
+    /// Reads the files, which have earlier versions of some of `policies`.
+    ///
+    /// # Errors
+    /// Every policy that cannot be read; or if none of `policies` is there.
+    pub(super) fn read(&self, reading: Reading, policies: &Policies) -> Result<Vec<File>> {
+        let files = read(&self.earlier, reading)?;
+        if files.is_empty() {
+            return Ok(files);
+        }
+        let (mut there, mut faults) = (Vec::new(), Vec::new());
+        for manifest in files.iter().flat_map(File::manifests) {
+            for object in manifest.objects() {
+                let name = object.name().to_owned();
+                let spec = manifest::policy_of(&object).map(|_| rules::decode(&object.body["spec"]));
+                match (spec, content_of(&object)) {
+                    (Some(Err(found)), _) => {
+                        let tell = |fault| format!("{}: {}", manifest.place, told(&name, fault));
+                        faults.extend(found.into_iter().map(tell));
+                    }
+                    (_, Some((policy, _))) => there.push(policy),
+                    (Some(Ok(_)), None) => there.push(name),
+                    (None, None) => {}
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(all(&faults));
+        }
+        let is_known = there.iter().any(|name| policies.iter().any(|policy| policy.name == *name));
+        let found =
+            if there.is_empty() { "no SidecarPolicy".to_owned() } else { format!("only `{}`", there.join("`, `")) };
+        ensure!(is_known, "{}: {found} there; expected an earlier version of a given policy", names(&self.earlier));
+        Ok(files)
+    }
+}
+
 /// `policies`, which recognize the contents of the SidecarPolicies and ControllerRevisions in `files` in workloads.
 pub(super) fn recognizing<'a>(policies: &Policies, files: impl IntoIterator<Item = &'a File>) -> Policies {
     let mut past: BTreeMap<String, Vec<Arc<Revision>>> = BTreeMap::new();
@@ -379,12 +416,13 @@ fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
     if name.is_empty() {
         return Err(vec!["SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned()]);
     }
-    lint::parse(object.body, site).map_err(|violations| {
-        let tell = |fault: crate::api::rules::Violation| {
-            format!("SidecarPolicy `{name}`: {} {}: {} {}", fault.code, fault.code.name(), fault.field, fault.message)
-        };
-        violations.into_iter().map(tell).collect()
-    })
+    lint::parse(object.body, site).map_err(|violations| violations.into_iter().map(|fault| told(name, fault)).collect())
+}
+
+/// The fault of the policy `name` for an error.
+fn told(name: &str, fault: Violation) -> String {
+    let Violation { code, field, message } = fault;
+    format!("SidecarPolicy `{name}`: {code} {}: {field} {message}", code.name())
 }
 
 /// `workload` as decisions see it: with the namespace in which it will be created, and the Namespace object from

@@ -57,7 +57,7 @@ pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> 
     let site = options.site.site()?.for_files();
     let policies = files::policies(&options.policies, options.manifests.reading(), &site, "--policy")?;
     let files = options.manifests.read()?;
-    let earlier = files::read(earlier, options.manifests.reading())?;
+    let earlier = options.earlier.read(options.manifests.reading(), &policies)?;
     let policies = files::recognizing(&policies, earlier.iter().chain(&files));
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);

@@ -51,8 +51,8 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
     let asked = Requested::parse(&options.target)?;
     let mut site = options.site.site()?;
     let known = known(&options, &site).await?;
-    let [manifests, earlier] = [&options.files, earlier].map(|paths| files::read(paths, options.reading.reading()));
-    let (manifests, earlier) = (manifests?, earlier?);
+    let manifests = files::read(&options.files, options.reading.reading())?;
+    let earlier = options.earlier.read(options.reading.reading(), &known.policies)?;
     let known = match options.files.is_empty() && earlier.is_empty() {
         true => known,
         false => {
