@@ -9,7 +9,7 @@ use crate::cli::output::{Printing, counted};
 use crate::cli::policies::{InvalidPolicy, KnownPolicies};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::{self, Edit, marker};
-use crate::lint::{hook, late_references, needs, over_sources, shared_ports, vet};
+use crate::lint::{hook, late_references, needs, shared_ports, vet};
 use crate::policy::checks::unheard;
 use crate::policy::{Policy, Site};
 use crate::readers::{self, Facts};
@@ -434,7 +434,6 @@ impl PolicyAnswer {
                 .into_iter()
                 .map(|(_, field, message)| format!("{field} {message}"))
                 .chain(late_references(policy, injected))
-                .chain(over_sources(policy, injected))
                 .collect(),
             ..Self::default()
         }
