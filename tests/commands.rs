@@ -743,7 +743,7 @@ fn earlier_files_without_an_earlier_version_are_an_error() {
     for (earlier, words) in [
         (WEB.to_owned(), "no SidecarPolicy there"),
         (renamed.clone(), "only `other` there; expected an earlier version of a given policy"),
-        (POLICY.replace("spec:\n", "spec:\n  tempalte: {}\n"), "SidecarPolicy `envoy`: SCP0001"),
+        (POLICY.replace("spec:\n", "spec:\n  tempalte: {}\n"), "SidecarPolicy `envoy`: SCP0012"),
         (format!("{renamed}---\n{POLICY}"), ""),
     ] {
         let folder = Folder::new().with("policy.yaml", POLICY).with("web.yaml", WEB).with("earlier.yaml", &earlier);
