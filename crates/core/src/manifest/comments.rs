@@ -15,7 +15,7 @@ pub(super) fn control_line(manifest: &Manifest, object: &Object<'_>) -> Option<u
     if manifest.format != Format::Yaml || !manifest.text.contains("{{") || !has_pods(object) {
         return None;
     }
-    comments(&manifest.text, |line| is_control(line)).first().copied()
+    comments(&manifest.text, is_control).first().copied()
 }
 
 /// The first comment of a workload in `manifest` that has a template but is no control line.
