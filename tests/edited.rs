@@ -58,9 +58,7 @@ struct Changed {
 impl Changed {
     /// Whether `edit` names the item.
     fn is_of(&self, edit: &inject::Edit) -> bool {
-        // The parts of the list in which it is: `container envoy`, `mount /a of container web`.
-        let keys = self.listed.split('/').map(|token| token.replace("~1", "/").replace("~0", "~"));
-        let key = keys.last().unwrap_or_default();
+        let key = self.listed.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
         edit.item.contains(key.split_once(' ').map_or(&*key, |(key, _)| key))
     }
 }
