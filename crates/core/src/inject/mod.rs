@@ -17,6 +17,7 @@ pub(crate) mod listed;
 mod loss;
 pub mod marker;
 mod merge;
+pub(crate) mod mounts;
 pub(crate) mod needs;
 mod obstacle;
 pub(crate) mod owners;

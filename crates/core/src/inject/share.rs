@@ -9,6 +9,7 @@ use super::Template;
 use super::listed::{Listed, What};
 use super::marker::{self, Marker};
 use super::merge::Group;
+use super::mounts;
 use super::obstacle::Conflict;
 use super::part::{ENV, VALUE, variable};
 use super::pod::{OwnContainer, Pod};
@@ -65,7 +66,38 @@ pub(super) fn resolved<'a>(
             }
         }
     }
-    Ok(Cow::Owned(resolved))
+    match unmakeable(pod, template, &resolved) {
+        Some(conflict) => Err(conflict),
+        None => Ok(Cow::Owned(resolved)),
+    }
+}
+
+/// A mount of an init container or native sidecar of `resolved` below a read-only one, if one of the two is shared. Nobody makes its
+/// folder: these start before the application. `written` is the template before [`resolved`].
+fn unmakeable(pod: &Pod<'_>, written: &Template, resolved: &Template) -> Option<Conflict> {
+    let volume = |name: &str| {
+        let mut own = resolved.spec.volumes.iter();
+        own.find(|volume| text(volume, "name") == name).or_else(|| pod.find(List::named("volumes")?, name))
+    };
+    let pairs = written.spec.init_containers.iter().zip(&resolved.spec.init_containers);
+    for (before, now) in pairs.filter(|(before, now)| before.get(MOUNTS) != now.get(MOUNTS)) {
+        let own: HashSet<&str> = objects(before, &[MOUNTS]).map(|mount| text(mount, "mountPath")).collect();
+        for path in objects(now, &[MOUNTS]).map(|mount| text(mount, "mountPath")) {
+            let parent = mounts::parent(path, objects(now, &[MOUNTS]));
+            let Some(parent) = parent.filter(|parent| mounts::is_closed(parent, volume(text(parent, "name")))) else {
+                continue;
+            };
+            let (above, name) = (text(parent, "mountPath"), text(now, "name"));
+            if !own.contains(path) || !own.contains(above) {
+                let message = format!(
+                    "with `share`, init container `{name}` would have mount `{path}` below its read-only mount `{above}`, where nobody \
+                     can make the folder: set `readOnly: false`, or share one of the two"
+                );
+                return Some(Conflict { code: Code::NotStartable, message });
+            }
+        }
+    }
+    None
 }
 
 /// All of `templates`, each as [`resolved`].
