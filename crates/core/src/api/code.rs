@@ -159,8 +159,8 @@ codes! {
     62 RootUser "Set `securityContext.runAsNonRoot: false` in the container if it may be root in every pod.";
     /// A workload that the policy is injected into is a hook of Helm or Argo CD, which wait until it ends.
     63 InHook "See that what is added ends with the hook, as a native sidecar does, or leave the hook out: `scpol.dev/inject: \"false\"` on its pod template.";
-    /// A variable of the template with `merge` goes into a container that does not have it, and that has sources of variables. A variable wins over
-    /// sources: if one of these sets it, the container loses that value.
+    /// A variable of the template with `merge` joins a `value` in the manifest alone. In a container without one it wins over the sources of variables
+    /// and over the image: if one of these sets it, the container loses that value.
     68 MergedOverSources "Give the variable a `value` in the container, or leave the container out: `spec.template.appContainers`.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
@@ -275,12 +275,15 @@ codes! {
     /// The workload stays as it is: content that would change or go belongs to another policy, too, whose marker lists it, or which adds
     /// the same.
     237 SharedContent "Change the policy that the message names in the same way, or give the content another name in one of them. If that policy is gone: `scpol rollout remove` takes its content out.";
-    /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one.
+    /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one. For `PATH` an absent one is too little: the part
+    /// would replace that of the image.
     240 VariableNotJoined "Give the variable a `value` in the workload, or leave its container out: `spec.template.appContainers`.";
     /// `template.pod` sets a field that the workload has with another value, or the pod would have more than the server takes.
     241 PodSettingConflict "Change the field in the workload or in `spec.template.pod`, or leave such workloads out by a selector.";
     /// Two containers of the workload have different things under one name or path, and `template.share` wants one for the sidecar.
     242 SharedDiffers "Name one of the containers in `spec.template.share[].from`, or rename in the workload.";
+    /// `template.share` would give a container more than 64 mounts or variables of the workload, or more than 8 KiB of their names.
+    243 SharedTooMany "Name fewer in `spec.template.share[]`: narrower globs, or fewer containers in `from`.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 
