@@ -390,10 +390,13 @@ impl Decision {
         self.matching.iter()
     }
 
-    /// The policies whose `appContainers` selects none of the containers of `workload`, with the message. Policies that
-    /// the workload has already count, too.
-    pub fn unreached(&self, workload: &Workload) -> Vec<(Arc<Policy>, String)> {
-        let chooses = |policy: &Policy| !policy.as_written().spec.app_containers.is_empty();
+    /// The policies whose `appContainers` selects none of the containers of `workload`, or whose `share` gives nothing of them. Policies
+    /// that the workload has already count, too.
+    pub fn unreached(&self, workload: &Workload) -> Vec<(Arc<Policy>, inject::Unreached)> {
+        let chooses = |policy: &Policy| {
+            let template = &policy.as_written().spec;
+            !template.app_containers.is_empty() || !template.share.is_empty()
+        };
         let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
         let present: Vec<_> = self.inject.iter().chain(injected.map(|left| &left.policy)).cloned().collect();
         if !present.iter().any(|policy| chooses(policy)) {

@@ -1,7 +1,7 @@
 //! The rules for `template.pod` and `template.share` that a schema cannot express: those of the API server
 //! (`pkg/apis/core/validation`), and what refers to the rest of the template.
 
-use super::v1alpha1::{PodFields, TaintEffect, Template, Toleration, TolerationOperator};
+use super::v1alpha1::{PodFields, Share, TaintEffect, Template, Toleration, TolerationOperator};
 use std::net::IpAddr;
 
 /// The faults of `pod`: each field, with what to write instead.
@@ -50,6 +50,16 @@ pub(super) fn share_faults(template: &Template) -> Vec<(String, String)> {
         }
         if share.volume_mounts.is_empty() && share.env.is_empty() {
             found.push((at, "name some `volumeMounts` or `env`".to_owned()));
+            continue;
+        }
+        let differs = |other: &Share| {
+            other.to == share.to
+                && other.from == share.from
+                && other.read_only.unwrap_or(true) != share.read_only.unwrap_or(true)
+                && other.volume_mounts.iter().any(|glob| share.volume_mounts.contains(glob))
+        };
+        if let Some(other) = template.share[..index].iter().position(differs) {
+            found.push((format!("{at}.readOnly"), format!("`share[{other}]` gives a mount of these with another `readOnly`")));
         }
     }
     found
