@@ -284,6 +284,9 @@ codes! {
     242 SharedDiffers "Name one of the containers in `spec.template.share[].from`, or rename in the workload.";
     /// `template.share` would give a container more than 64 mounts or variables of the workload, or more than 8 KiB of their names.
     243 SharedTooMany "Name fewer in `spec.template.share[]`: narrower globs, or fewer containers in `from`.";
+    /// A variable of the template has `merge`, which joins a `value` of the manifest. Where only the image of a container sets the variable, the
+    /// container loses that value. `lint` says so of each such policy.
+    244 MergedOverImage "See that images do not set the variable. Otherwise give it a `value` in the workload, with that of the image.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

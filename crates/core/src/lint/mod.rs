@@ -71,6 +71,7 @@ impl Severity {
             | Code::HoldsApplication
             | Code::ScaleDownBlocked
             | Code::RootUser
+            | Code::MergedOverImage
             | Code::VariableMayBeHidden => Severity::Info,
             _ => Severity::Warning,
         }
@@ -207,7 +208,7 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 26] = [
+const CHECKS: [Check; 27] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
@@ -218,6 +219,7 @@ const CHECKS: [Check; 26] = [
     selection::jobs,
     expressions::constant,
     template::images,
+    template::merged,
     template::requests,
     secrets::literal,
     template::quality,
