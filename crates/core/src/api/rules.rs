@@ -506,7 +506,7 @@ static RULES: &[SpecRule] = &[
     },
     SpecRule {
         code: Code::TemplateInvalid,
-        must: "must be what the API server takes in a pod",
+        must: "must be what the API server takes in a pod, and add something: each item once, and no `false`",
         cel: Vec::new,
         find: |policy, found| {
             let pod = policy.spec.template.as_ref().and_then(|template| template.pod.as_ref());
