@@ -159,8 +159,8 @@ codes! {
     62 RootUser "Set `securityContext.runAsNonRoot: false` in the container if it may be root in every pod.";
     /// A workload that the policy is injected into is a hook of Helm or Argo CD, which wait until it ends.
     63 InHook "See that what is added ends with the hook, as a native sidecar does, or leave the hook out: `scpol.dev/inject: \"false\"` on its pod template.";
-    /// A variable of the template with `merge` joins a `value` in the manifest alone. In a container without one it wins over the sources of variables
-    /// and over the image: if one of these sets it, the container loses that value.
+    /// A variable of the template with `merge` goes into a container that does not have it, and that has sources of variables. A variable wins over
+    /// sources: if one of these sets it, the container loses that value.
     68 MergedOverSources "Give the variable a `value` in the container, or leave the container out: `spec.template.appContainers`.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
