@@ -59,7 +59,10 @@ pub(super) fn share_faults(template: &Template) -> Vec<(String, String)> {
                 && other.volume_mounts.iter().any(|glob| share.volume_mounts.contains(glob))
         };
         if let Some(other) = template.share[..index].iter().position(differs) {
-            found.push((format!("{at}.readOnly"), format!("`share[{other}]` gives a mount of these with another `readOnly`")));
+            found.push((
+                format!("{at}.readOnly"),
+                format!("`share[{other}]` gives a mount of these with another `readOnly`"),
+            ));
         }
     }
     found

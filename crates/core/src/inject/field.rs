@@ -104,7 +104,10 @@ impl PodList {
 
 /// Whether both items mean the same: absence, empty text and the default operator are alike.
 pub(crate) fn is_same(list: &PodList, one: &Value, other: &Value) -> bool {
-    let says = |field: &str, value: &Value| !is_empty(value) && !(field == "operator" && value == "Equal");
+    let is_scalar = |value: &Value| value.is_boolean() || value.is_number();
+    let says = |field: &str, value: &Value| {
+        (is_scalar(value) || !is_empty(value)) && !(field == "operator" && value == "Equal")
+    };
     let said = |item: &Value| -> BTreeMap<String, Value> {
         let fields = item.as_object().into_iter().flatten().filter(|(field, value)| says(field, value));
         fields.map(|(field, value)| (field.clone(), value.clone())).collect()

@@ -327,23 +327,34 @@ mod tests {
 
     #[test]
     fn another_value_of_an_option_is_an_edit_with_its_field() {
-        let ours = template("p", &json!({"dnsConfig": {"options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}));
+        let ours =
+            template("p", &json!({"dnsConfig": {"options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}));
         for (options, expected) in [
             (json!([{"name": "ndots", "value": "2"}, {"name": "edns0", "value": ""}]), ""),
-            (json!([{"name": "ndots", "value": "5"}, {"name": "edns0"}]),
-             "ndots in dnsConfig.options has another `value`: `5` here, `2` from the policy"),
-            (json!([{"name": "ndots"}, {"name": "edns0"}]),
-             "ndots in dnsConfig.options has another `value`: none here, `2` from the policy"),
+            (
+                json!([{"name": "ndots", "value": "5"}, {"name": "edns0"}]),
+                "ndots in dnsConfig.options has another `value`: `5` here, `2` from the policy",
+            ),
+            (
+                json!([{"name": "ndots"}, {"name": "edns0"}]),
+                "ndots in dnsConfig.options has another `value`: none here, `2` from the policy",
+            ),
             (json!([{"name": "edns0"}]), "ndots in dnsConfig.options is gone, or has another value"),
-            (json!([{"name": "ndots", "value": "2"}, {"name": "ndots", "value": "2"}, {"name": "edns0"}]),
-             "ndots in dnsConfig.options is gone, or has another value"),
+            (
+                json!([{"name": "ndots", "value": "2"}, {"name": "ndots", "value": "2"}, {"name": "edns0"}]),
+                "ndots in dnsConfig.options is gone, or has another value",
+            ),
         ] {
             let mut edited = injected(&pod(json!({})), &[&ours]);
             let marker = ours.marker(&edited).unwrap();
             edited.body["spec"]["dnsConfig"]["options"] = options.clone();
             let edits = crate::inject::edits::edits(&edited, &ours, &marker);
             assert_eq!(crate::inject::all_told(&edits), expected, "{options}");
-            assert_eq!(crate::inject::edited::edited(&edited, &ours, &marker).is_none(), expected.is_empty(), "{options}");
+            assert_eq!(
+                crate::inject::edited::edited(&edited, &ours, &marker).is_none(),
+                expected.is_empty(),
+                "{options}"
+            );
         }
     }
 

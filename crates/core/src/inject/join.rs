@@ -30,7 +30,9 @@ pub(super) fn conflict(own: &OwnContainer<'_>, template: &Template) -> Option<Co
         let message = match there.map_or(Some(""), literal) {
             // Every image has one, and the application is found in it.
             Some("") if name.eq_ignore_ascii_case(PATH) => {
-                format!("{of} is not set, so the template's would replace that of the image: set all of it in the workload")
+                format!(
+                    "{of} is not set, so the template's would replace that of the image: set all of it in the workload"
+                )
             }
             None => format!("{of} has no `value` that the template's could be joined to; it is set by `valueFrom`"),
             Some(theirs)

@@ -214,7 +214,10 @@ impl Shared {
         }
         let noun = entry.inner.noun;
         let message = if first == name {
-            format!("`share[{index}]` and `share[{}]` give {noun} `{key}` of container `{name}` differently", entry.index)
+            format!(
+                "`share[{index}]` and `share[{}]` give {noun} `{key}` of container `{name}` differently",
+                entry.index
+            )
         } else {
             format!("{noun} `{key}` of containers `{first}` and `{name}` differs, and `share` wants one")
         };
@@ -430,8 +433,8 @@ mod tests {
     use super::*;
     use crate::api::pod_security::Standard;
     use crate::api::v1alpha1::Position;
-    use crate::inject::{edited, edits};
     use crate::inject::round_trip::{goes_as_it_came, injected};
+    use crate::inject::{edited, edits};
     use crate::workload::{Kind, Workload};
     use proptest::prelude::*;
 
@@ -485,7 +488,11 @@ mod tests {
         };
         let at = |rest: &str| format!("/spec/containers/1/{rest}");
         for (pointer, to, expected) in [
-            ("volumeMounts/0/readOnly", json!(false), "mount /a in p has another `readOnly`: `false` here, `true` from the policy"),
+            (
+                "volumeMounts/0/readOnly",
+                json!(false),
+                "mount /a in p has another `readOnly`: `false` here, `true` from the policy",
+            ),
             ("volumeMounts/0/name", json!("w"), "mount /a in p is something else"),
             ("volumeMounts", json!(null), "mount /a in p is gone"),
             ("env", json!(null), "variable A in p is gone"),
@@ -565,10 +572,13 @@ mod tests {
         ] {
             let mut ours = template("p", &json!({"to": "p", "env": ["none"]}));
             let entries: Vec<Value> = entries.as_array().unwrap().clone();
-            ours.spec.share = entries.into_iter().map(|mut entry| {
-                entry["to"] = json!("p");
-                serde_json::from_value(entry).unwrap()
-            }).collect();
+            ours.spec.share = entries
+                .into_iter()
+                .map(|mut entry| {
+                    entry["to"] = json!("p");
+                    serde_json::from_value(entry).unwrap()
+                })
+                .collect();
             assert_eq!(checked(&users, &ours), expected);
         }
     }
