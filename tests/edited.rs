@@ -22,7 +22,9 @@ const FOUND_BY_ALL: [&str; 1] = ["/envFrom/"];
 fn listed(workload: &Workload) -> Vec<(String, String)> {
     let mut added = marker::read(workload, POLICIES[0]).unwrap().added;
     // The annotation for kubectl is the user's as soon as they choose another container.
-    added.retain(|at| !at.ends_with("/kubectl.kubernetes.io~1default-container"));
+    let all = added.clone();
+    // What the workload had when it was injected is unknown.
+    added.retain(|at| !at.ends_with("/kubectl.kubernetes.io~1default-container") && !crate::undo::is_shared(&all, at));
     added.into_iter().filter_map(|at| crate::undo::locate(&workload.body, &at).map(|place| (at, place))).collect()
 }
 
