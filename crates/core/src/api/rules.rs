@@ -191,6 +191,19 @@ static RULES: &[SpecRule] = &[
         },
     },
     SpecRule {
+        code: Code::ReplacesInvalid,
+        must: "must not have the name of the policy itself",
+        cel: || {
+            vec![(
+                "",
+                "!has(self.spec) || !has(self.spec.replaces) || !(self.metadata.name in self.spec.replaces)".into(),
+            )]
+        },
+        find: |policy, found| {
+            found.add_if(policy.spec.replaces.iter().any(|name| name == policy.name), "spec.replaces");
+        },
+    },
+    SpecRule {
         code: Code::EmptySelector,
         must: "must have at least one requirement; leave it out to match all",
         cel: || {

@@ -60,7 +60,7 @@ impl Severity {
     /// The severity of `code` in a valid policy.
     fn of(code: Code) -> Self {
         match code {
-            Code::DuplicatePolicy | Code::DuplicateInitializerName => Severity::Error,
+            Code::DuplicatePolicy | Code::DuplicateInitializerName | Code::ReplacesInvalid => Severity::Error,
             Code::NeedsReference
             | Code::SharedContainerPort
             | Code::QualityOfServiceChanged

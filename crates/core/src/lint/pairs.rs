@@ -5,7 +5,7 @@ use super::{Context, Finding, Note, Subject, selection};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{self, LISTS, TemplateMetadata};
 use crate::inject::{self, Template};
-use crate::policy::Policy;
+use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -22,7 +22,18 @@ pub(super) fn findings(subjects: &[Subject], context: &Context) -> Vec<Finding> 
         let notes: Vec<_> = notes.filter(|note| !is_said(note)).collect();
         findings.extend(duplicate.into_iter().chain(notes).map(|note| note.about(index)));
     }
+    findings.extend(circles(subjects));
     findings
+}
+
+/// The policies that replace each other in a circle.
+fn circles(subjects: &[Subject]) -> Vec<Finding> {
+    let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
+    let found = subjects.iter().enumerate().filter_map(|(index, subject)| {
+        let message = policies.circle(&subject.policy()?.name)?;
+        Some(Note::new(Code::ReplacesInvalid, "spec.replaces", message).about(index))
+    });
+    found.collect()
 }
 
 fn duplicate_name(earlier: &[Subject], subject: &Subject) -> Option<Note> {
@@ -38,6 +49,9 @@ fn both(other: &Subject, subject: &Subject, context: &Context) -> Vec<Note> {
         return Vec::new();
     }
     let mut notes: Vec<_> = shared_initializer(one, two, &other.place).into_iter().collect();
+    if one.replaces(&two.name) || two.replaces(&one.name) {
+        return notes;
+    }
     let mut where_they_meet = paths(one, two, &other.place);
     where_they_meet.extend(collisions(one, two, &other.place));
     where_they_meet.extend(shared_ports(one, two));
