@@ -13,7 +13,7 @@ fn new(container: &str) -> Value {
 }
 
 /// `spec` with another value of a field.
-fn and(spec: Value, field: &str, value: Value) -> Value {
+fn and(spec: &Value, field: &str, value: Value) -> Value {
     with(&json!({ "spec": spec }), &format!("/spec/{field}"), value)["spec"].clone()
 }
 
@@ -40,7 +40,7 @@ fn the_old_policy_is_left_out_where_the_new_one_matches_and_fits_and_fail_holds(
         ),
         (
             "the new one does not match",
-            vec![old("old:1", "Fail"), and(new("envoy"), "labelSelector", never.clone())],
+            vec![old("old:1", "Fail"), and(&new("envoy"), "labelSelector", never.clone())],
             "app:1 old:1",
             "p1 skipped SCP0111, p0 injected SCP0002",
         ),
@@ -52,15 +52,15 @@ fn the_old_policy_is_left_out_where_the_new_one_matches_and_fits_and_fail_holds(
         ),
         (
             "the new one does not fit and refuses, and has the old one in its place",
-            vec![old("old:1", "Ignore"), and(new("app"), "failurePolicy", json!("Fail"))],
+            vec![old("old:1", "Ignore"), and(&new("app"), "failurePolicy", json!("Fail"))],
             "app:1 old:1",
             "p1 failed SCP0200, p0 injected SCP0002",
         ),
         (
             "neither fits, and the new one refuses",
             vec![
-                and(old("old:1", "Ignore"), "template", new("app")["template"].clone()),
-                and(new("app"), "failurePolicy", json!("Fail")),
+                and(&old("old:1", "Ignore"), "template", new("app")["template"].clone()),
+                and(&new("app"), "failurePolicy", json!("Fail")),
             ],
             "refused",
             "",
@@ -79,13 +79,13 @@ fn the_old_policy_is_left_out_where_the_new_one_matches_and_fits_and_fail_holds(
         ),
         (
             "two replace it, of which one fits",
-            vec![old("old:1", "Fail"), new("app"), and(new("envoy"), "replaces", json!(["p0", "p9"]))],
+            vec![old("old:1", "Fail"), new("app"), and(&new("envoy"), "replaces", json!(["p0", "p9"]))],
             "app:1 new:2",
             "p0 skipped SCP0066, p1 failed SCP0200, p2 injected SCP0002",
         ),
         (
             "a chain",
-            vec![old("old:1", "Fail"), new("envoy"), and(rival(), "replaces", json!(["p1"]))],
+            vec![old("old:1", "Fail"), new("envoy"), and(&rival(), "replaces", json!(["p1"]))],
             "app:1 rival:3",
             "p0 skipped SCP0066, p1 skipped SCP0066, p2 injected SCP0002",
         ),
@@ -102,9 +102,9 @@ fn the_old_policy_is_left_out_where_the_new_one_matches_and_fits_and_fail_holds(
         }
     }
     // Whoever forges all of the new one where it does not match does not get past the old one.
-    let narrow = [old("old:1", "Fail"), and(new("second"), "labelSelector", never)];
-    let nobody = and(old("old:1", "Ignore"), "labelSelector", json!({ "matchLabels": { "app": "other" } }));
-    let forged = created(&[nobody, and(new("second"), "replaces", json!([]))], &bare);
+    let narrow = [old("old:1", "Fail"), and(&new("second"), "labelSelector", never)];
+    let nobody = and(&old("old:1", "Ignore"), "labelSelector", json!({ "matchLabels": { "app": "other" } }));
+    let forged = created(&[nobody, and(&new("second"), "replaces", json!([]))], &bare);
     assert_eq!(sidecars(&narrow, &forged).0, "app:1 new:2 old:1");
 }
 
@@ -113,7 +113,7 @@ fn an_update_that_takes_the_old_sidecar_brings_the_new_one() {
     let (before, both) = ([old("old:1", "Fail")], [old("old:1", "Fail"), new("envoy")]);
     let (bare, stored) = (deployment(), created(&before, &deployment()));
     let emptied = with(&stored, CONTAINERS, json!([{ "name": "app", "image": "app:1" }]));
-    let quiet = and(new("envoy"), "targets", json!([{ "group": "apps", "resource": "deployments" }]));
+    let quiet = and(&new("envoy"), "targets", json!([{ "group": "apps", "resource": "deployments" }]));
     for (what, specs, new, expected) in [
         ("all of it goes", both.to_vec(), &bare, "app:1 new:2"),
         ("something else changes", both.to_vec(), &with(&stored, "/spec/replicas", json!(3)), "app:1 old:1 marked"),
