@@ -567,7 +567,7 @@ impl Decision {
         self.inject.retain(|other| other.name != policy.name);
         self.planned = None;
         let may_refuse = policy.refuses() && !self.has_kept(&policy);
-        let has_other = may_refuse && self.delivers(|replaced| policy.replaces(&replaced.name));
+        let has_other = may_refuse && reason.row == 8 && self.delivers(|replaced| policy.replaces(&replaced.name));
         let outcome = if may_refuse && !has_other { Outcome::Rejected } else { Outcome::Failed };
         self.rest.push(Left { policy, outcome, reason });
         self.refuse_for_places();

@@ -183,11 +183,13 @@ impl<'a> Judged<'a> {
             if self.extras != Extras::None {
                 is_there.extend(rows.carries_past(policy, variables));
             }
+            // With `wanted`, because an error in it is no reason to let the workload through.
             let replacement = self.has_replacement(&[&policy.name], variables)?;
+            let replacement = replacement.map(|replacement| all(&[wanted.clone(), replacement]));
             is_there.extend(replacement.clone());
             for replaced in rows.policies.iter().filter(|other| policy.replaces(&other.name)) {
                 let missing = every(vec![rows.is_missing(replaced, variables)?]);
-                is_there.push(all(&[every(rows.is_open(replaced, variables)), not(&missing)]));
+                is_there.push(all(&[wanted.clone(), every(rows.is_open(replaced, variables)), not(&missing)]));
             }
             let create = format!("!{wanted} || {}", any(&is_there));
             let lost = rows.loses_marker(policy, variables);
