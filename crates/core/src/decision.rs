@@ -831,12 +831,24 @@ fn carrying_past(policies: &Policies, workload: &Workload) -> Renewed {
         let replaced = policy.spec.replaces.iter().filter_map(|name| policies.get(&PolicyRef::of_cluster(name)));
         let replaced = replaced.filter(|other| other.carries_known(&view));
         let own = policy.carries_past(&view).then_some(policy);
-        let names: Vec<String> = own.into_iter().chain(replaced).map(|other| other.name.clone()).collect();
+        let mut names: Vec<String> = own.into_iter().chain(replaced).map(|other| other.name.clone()).collect();
+        names.extend(forgotten(policies, policy, &view, &names));
         if !names.is_empty() && can_be_without(&view, &names) {
             carried.insert(policy.name.clone(), names);
         }
     }
     carried
+}
+
+/// The names of [`inject::owners::forgotten`] markers of a content that `policy` knows. Files may know only some policies.
+fn forgotten(policies: &Policies, policy: &Policy, workload: &Workload, names: &[String]) -> Vec<String> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let is_known = |name: &str, marker: &inject::marker::Marker| {
+        let is_own = |hash: &str| hash == marker.hash;
+        policies.get(&PolicyRef::of_cluster(name)).is_some()
+            || !is_own(policy.template_hash()) && !policy.past().any(|past| is_own(&past.template.hash))
+    };
+    inject::owners::forgotten(workload, &names, is_known).into_iter().map(str::to_owned).collect()
 }
 
 /// Whether all that the markers of the policies `names` list can be taken out of `workload`.

@@ -214,7 +214,8 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
 /// Namespace of `workload` is known if it matters. `workload` is no pod.
 ///
 /// # Guarantees
-/// - The user's content and that of other policies stay as they are. Markers of other policies stay byte for byte.
+/// - The user's content and that of other policies stay as they are. Markers of other policies stay byte for byte. One that no policy
+///   in force stands behind goes, if it lists nothing that the policy does not list.
 /// - [`carries`] is [`Carries::This`] afterwards. Then the same call changes nothing.
 /// - If nothing was edited since the injection, the result is what a create with the new content gives.
 /// - An item of both contents stays where it is in its list, unless that is the wrong side of the user's items.
@@ -228,7 +229,12 @@ pub fn template_update<'a>(
 ) -> Result<TemplateChange, Unchanged> {
     let workload = &*goal.to.view(workload);
     let known = from.into_iter().map(|from| &from.template).chain(goal.replaced());
-    let own = OwnContent::of(workload, known, names(goal.to), goal.to.spec.restores_edited())?;
+    let (names, is_in_force) =
+        (names(goal.to), |name: &str, _: &Marker| goal.policies.iter().any(|policy| policy.name == name));
+    let forgotten = owners::forgotten(workload, &names, is_in_force);
+    let bare = (!forgotten.is_empty()).then(|| owners::without_markers(workload, &forgotten));
+    let bare = bare.as_ref().unwrap_or(workload);
+    let own = OwnContent::of(bare, known, names, goal.to.spec.restores_edited())?;
     let decision = verdict(&own.workload, goal)?;
     let planned = plan(&own.workload, own.marker.as_ref(), goal, &decision)?;
     own.change(workload, planned.body, planned.leftovers, goal.policies)
