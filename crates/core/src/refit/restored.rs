@@ -218,5 +218,5 @@ fn a_marker_that_no_policy_stands_behind_holds_nobody_up() {
     let goal = Goal { to: &present, policies: &Policies::new([present.clone(), Arc::new(a)]), site: &site() };
     let revisions = [&*present, &past].map(|policy| Revision::new("p", 1, Content::of(&policy.spec).unwrap()));
     let NextAction::Leave(left) = next_action(&both, &revisions, goal, &Asked::default()) else { panic!() };
-    assert_eq!(left.cause.code(), Code::NameConflict, "{}", left.message);
+    assert_eq!(left.cause.code(), Code::PolicyConflict, "{}", left.message);
 }
