@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The lists whose items are found by all that they have.
-const FOUND_BY_ALL: [&str; 1] = ["/envFrom/"];
+const FOUND_BY_ALL: [&str; 3] = ["/envFrom/", "/hostAliases/", "/tolerations/"];
 
 /// What the marker on `workload` lists, with its place in the object.
 fn listed(workload: &Workload) -> Vec<(String, String)> {
@@ -60,6 +60,9 @@ struct Changed {
 impl Changed {
     /// Whether `edit` names the item.
     fn is_of(&self, edit: &inject::Edit) -> bool {
+        if self.listed.ends_with("/shareProcessNamespace") {
+            return edit.item.contains("shared process namespace");
+        }
         let key = self.listed.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
         edit.item.contains(key.split_once(' ').map_or(&*key, |(key, _)| key))
     }
