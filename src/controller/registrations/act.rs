@@ -117,7 +117,11 @@ impl Controller {
     /// The objects that reject workloads while `wanted` replaces `before`: they require what both require.
     fn meanwhile(&self, kind: &Arc<Kind>, before: &Live, wanted: &Wanted) -> Meanwhile {
         let judging = |policies: &[Arc<Policy>]| policies.iter().filter(|policy| policy.judges()).count();
-        let both: Vec<_> = before.policies().iter().filter(|policy| wanted.has(policy)).cloned().collect();
+        // What another one begins or ceases to take the place of is not what it was, and neither is who takes places.
+        let is_same = |policy: &&Arc<Policy>| {
+            wanted.has(policy) && takers(before.policies(), &policy.name) == takers(&wanted.policies, &policy.name)
+        };
+        let both: Vec<_> = before.policies().iter().filter(is_same).cloned().collect();
         if judging(&both) == judging(before.policies()) {
             return Meanwhile::AsIs;
         }
@@ -385,4 +389,17 @@ async fn is_any_stored(client: kube::Client, policies: &[Arc<Policy>]) -> bool {
         }
     }
     false
+}
+
+/// The policies of `all` that take the place of the policy `name`, at once or over others, each with the hash of its spec.
+fn takers<'a>(all: &'a [Arc<Policy>], name: &'a str) -> BTreeSet<(&'a str, &'a str)> {
+    let (mut found, mut names) = (BTreeSet::new(), vec![name]);
+    while let Some(name) = names.pop() {
+        for by in all.iter().filter(|by| by.replaces(name)) {
+            if found.insert((&*by.name, &*by.spec_hash)) {
+                names.push(&by.name);
+            }
+        }
+    }
+    found
 }

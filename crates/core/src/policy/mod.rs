@@ -392,11 +392,13 @@ impl Policies {
         self.in_order.iter().any(|policy| policy.selects_by_namespace())
     }
 
-    /// The sentence on the circle in which the policy `name` replaces others that replace it; none if it is in no circle.
+    /// The sentence on the circle in which the policy `name` replaces others that replace it; none if it is in no circle. A policy that
+    /// is suspended or in Audit mode takes no place, and closes none.
     pub fn circle(&self, name: &str) -> Option<String> {
         let (mut paths, mut seen) = (vec![vec![name]], HashSet::new());
         while let Some(path) = paths.pop() {
             let last = path.last().and_then(|last| self.get(&PolicyRef::of_cluster(last)));
+            let last = last.filter(|last| last.is_enforced());
             for next in last.iter().flat_map(|policy| &policy.spec.replaces) {
                 let longer: Vec<&str> = path.iter().copied().chain([next.as_str()]).collect();
                 if next == name {

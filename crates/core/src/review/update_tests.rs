@@ -27,7 +27,7 @@ fn namespace() -> Value {
 }
 
 /// Policies for Deployments that act on updates, unless their spec says otherwise.
-fn policies(specs: &[Value]) -> Vec<Arc<Policy>> {
+pub(super) fn policies(specs: &[Value]) -> Vec<Arc<Policy>> {
     let parse = |(number, spec): (usize, &Value)| {
         let mut spec = spec.clone();
         if spec.get("targets").is_none() {

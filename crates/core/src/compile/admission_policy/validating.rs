@@ -23,6 +23,7 @@ use crate::policy::refused::Refused;
 use crate::policy::{CompiledValidation, Policy, Site, scope};
 use crate::workload::Kind;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The ValidatingAdmissionPolicies and their bindings for `policies` on `kind`; empty if no policy rejects. They judge
@@ -184,12 +185,13 @@ impl<'a> Judged<'a> {
                 is_there.extend(rows.carries_past(policy, variables));
             }
             // With `wanted`, because an error in it is no reason to let the workload through.
-            let replacement = self.has_replacement(&[&policy.name], variables)?;
+            let replacement = self.has_replacement(&policy.name, &mut BTreeMap::new(), variables)?;
             let replacement = replacement.map(|replacement| all(&[wanted.clone(), replacement]));
             is_there.extend(replacement.clone());
             for replaced in rows.policies.iter().filter(|other| policy.replaces(&other.name)) {
+                // Only where that policy matches: else its content is nobody's.
                 let missing = every(vec![rows.is_missing(replaced, variables)?]);
-                is_there.push(all(&[wanted.clone(), every(rows.is_open(replaced, variables)), not(&missing)]));
+                is_there.push(all(&[wanted.clone(), is_wanted(rows, replaced, variables)?, not(&missing)]));
             }
             let create = format!("!{wanted} || {}", any(&is_there));
             let lost = rows.loses_marker(policy, variables);
@@ -211,21 +213,32 @@ impl<'a> Judged<'a> {
         Ok(validations)
     }
 
-    /// The condition that another policy takes the place of the last one of `path`, at once or over others, and its content is there;
-    /// none if no policy does.
+    /// The condition that another policy takes the place of `name`, at once or over others, and its content is there; none if no policy
+    /// does. `known` are the conditions of other names: each is made once, however many ways lead to it.
     ///
     /// # Errors
     /// As in [`Rows::selects`] and [`Rows::is_missing`].
-    fn has_replacement(&self, path: &[&str], variables: &mut Variables) -> Result<Option<String>, Inexpressible> {
-        let is_next = |by: &&&Policy| path.last().is_some_and(|last| by.replaces(last)) && !path.contains(&&*by.name);
+    fn has_replacement(
+        &self,
+        name: &str,
+        known: &mut BTreeMap<String, Option<String>>,
+        variables: &mut Variables,
+    ) -> Result<Option<String>, Inexpressible> {
+        if let Some(known) = known.get(name) {
+            return Ok(known.clone());
+        }
+        // Also the end of a circle.
+        known.insert(name.to_owned(), None);
         let mut ways = Vec::new();
-        for by in self.rows.policies.iter().filter(is_next) {
+        for by in self.rows.policies.iter().filter(|by| by.replaces(name)) {
             let missing = every(vec![self.rows.is_missing(by, variables)?]);
-            let further = self.has_replacement(&[path, &[&by.name]].concat(), variables)?;
+            let further = self.has_replacement(&by.name, known, variables)?;
             let there = any(&[not(&missing)].into_iter().chain(further).collect::<Vec<_>>());
             ways.push(all(&[is_wanted(self.rows, by, variables)?, there]));
         }
-        Ok((!ways.is_empty()).then(|| variables.define("replaced", &any(&ways))))
+        let found = (!ways.is_empty()).then(|| variables.define("replaced", &any(&ways)));
+        known.insert(name.to_owned(), found.clone());
+        Ok(found)
     }
 
     /// What keeps the template out of a workload that is `wanted` and comes without it, as text of CEL; `message` if it is nothing
