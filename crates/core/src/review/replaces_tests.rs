@@ -135,7 +135,7 @@ fn an_update_that_takes_the_old_sidecar_brings_the_new_one() {
 #[test]
 fn content_of_the_old_one_is_as_good_only_where_the_old_one_matches() {
     let old = json!({ "template": { "containers": [{ "name": "old", "image": "old:1" }] } });
-    let with_old = answered(&[old.clone()], &Value::Null, &deployment()).effect.stored;
+    let with_old = answered(std::slice::from_ref(&old), &Value::Null, &deployment()).effect.stored;
     let guard = json!({
         "template": { "containers": [{ "name": "app", "image": "guard:1" }] }, "failurePolicy": "Fail", "replaces": ["p0"],
     });
