@@ -61,8 +61,8 @@ async fn explain_reads_what_its_user_may_read_and_says_what_it_may_not() -> Resu
         ensure!(!said.contains("cannot read"), "{version:?}\n{said}");
         read_deployments(&world).await?;
         let said = explain(User::Bystander).await?;
-        let unread =
-            "You cannot read configmaps, horizontalpodautoscalers, limitranges, resourcequotas, serviceaccounts";
+        let unread = "You cannot read configmaps, horizontalpodautoscalers, limitranges, priorityclasses, resourcequotas, \
+                      serviceaccounts";
         for part in [unread, "SCP0232", "if it has any", "SCP0233"] {
             ensure!(said.contains(part), "{version:?}: no `{part}` in\n{said}");
         }
