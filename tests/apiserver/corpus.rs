@@ -222,7 +222,7 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
     let renamed = |name: &str| format!("{id}-{name}");
     for policy in &mut policies {
         policy["metadata"]["name"] = json!(renamed(policy["metadata"]["name"].as_str().context("a name")?));
-        for replaced in policy["spec"]["replaces"].as_array_mut().into_iter().flatten() {
+        for replaced in policy.pointer_mut("/spec/replaces").and_then(Value::as_array_mut).into_iter().flatten() {
             *replaced = json!(renamed(replaced.as_str().context("a name")?));
         }
         // Because all cases share a server, a policy selects the workload of its own case only.
