@@ -33,6 +33,9 @@ struct Stricter {
     reason: String,
     #[serde(default = "newest")]
     until: u32,
+    /// The first minor version on which a case is stricter for it.
+    #[serde(default)]
+    since: u32,
 }
 
 fn newest() -> u32 {
@@ -60,7 +63,7 @@ pub(crate) async fn templates_are_judged_as_the_server_judges(version: Version) 
             _ => {}
         }
     }
-    for entry in known.iter().filter(|entry| minor <= entry.until) {
+    for entry in known.iter().filter(|entry| (entry.since..=entry.until).contains(&minor)) {
         if !stricter.iter().any(|(reason, _)| **reason == entry.reason) {
             faults.push(format!("no case is stricter for this reason any more: {}", entry.reason));
         }
