@@ -272,17 +272,13 @@ impl At<'_> {
 
     /// Evicts the pod, because of `why`, unless the server would refuse the pod that its controller makes instead.
     async fn evict(&self, why: String) -> Result<Answer, String> {
-        let refused = match self.planned.may_evict {
-            true => {
-                let minor = self.operator.capabilities().known_minor();
-                would_refuse(&self.operator.client, self.resource, (self.workload, self.version), minor).await
+        if self.planned.may_evict {
+            let (pod, minor) = ((self.workload, self.version), self.operator.capabilities().known_minor());
+            if let Some(answer) = would_refuse(&self.operator.client, self.resource, pod, minor).await {
+                return Ok(answer);
             }
-            false => None,
-        };
-        match refused {
-            Some(answer) => Ok(answer),
-            None => self.evict_now(why).await,
         }
+        self.evict_now(why).await
     }
 
     async fn evict_now(&self, why: String) -> Result<Answer, String> {

@@ -264,7 +264,8 @@ impl Decision {
         let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
         let common = Common::of(workload, site);
         for policy in policies.at(workload) {
-            if let Some(circle) = policies.circle(&policy.name) {
+            // Most policies are in no circle, because they take no place.
+            if let Some(circle) = policy.takes_places().then(|| policies.circle(&policy.name)).flatten() {
                 let reason = Reason { row: 7, code: Code::ReplacesInvalid, detail: format!("spec.replaces {circle}") };
                 decision.rest.push(Left { policy: policy.clone(), outcome: Outcome::Failed, reason });
                 continue;
@@ -288,12 +289,20 @@ impl Decision {
         self.inject.first().map_or(Cow::Borrowed(workload), |policy| policy.view(workload))
     }
 
+    /// The policies whose content the workload has already.
+    fn already(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected).map(|left| &left.policy)
+    }
+
+    /// The policies whose content is in the injected workload: those that are injected, and those whose content is there already.
+    pub(crate) fn present(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.inject.iter().chain(self.already())
+    }
+
     /// Row 6 for policies whose content is all there because containers of other matching policies are not the user's own.
     fn leave_out_injected(&mut self, workload: &Workload) {
         for policy in self.inject.clone() {
-            let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
-            let others = self.inject.iter().chain(injected.map(|left| &left.policy));
-            if policy.is_injected_beside(workload, others) {
+            if policy.is_injected_beside(workload, self.present()) {
                 self.inject.retain(|other| other.name != policy.name);
                 self.rest.push(Left { outcome: Outcome::Skipped, reason: checks::injected(&policy), policy });
             }
@@ -301,8 +310,8 @@ impl Decision {
     }
 
     /// Skips the policies whose place another one takes: one that has been injected, or that would be injected into `workload`
-    /// beside the others. One that is in conflict with the workload fails, and takes no place; one that is not `due` is kept out of
-    /// the way of what it replaces.
+    /// beside the others. A policy in conflict with the workload fails, and replaces none. A policy that is not `due` is not injected,
+    /// and replaces none.
     fn leave_out_replaced(&mut self, workload: &Workload, site: &Site, is_due: impl Fn(&Policy) -> bool) {
         let matching = self.inject.clone();
         let is_asked = |by: &&Arc<Policy>| matching.iter().any(|policy| by.replaces(&policy.name));
@@ -319,9 +328,7 @@ impl Decision {
         let (due, waiting): (Vec<_>, Vec<_>) = matching.iter().filter(is_asked).partition(|by| is_due(by));
         let (fitting, failing): (Vec<_>, Vec<_>) =
             due.into_iter().map(|by| (by, fits(by))).partition(|it| it.1.is_ok());
-        let injected =
-            self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected).map(|left| &left.policy);
-        let injected = injected.filter(|by| is_asked(by) && checks::selects(by, &by.view(workload), site));
+        let injected = self.already().filter(|by| is_asked(by) && checks::selects(by, &by.view(workload), site));
         let taking: Vec<Arc<Policy>> = fitting.iter().map(|(by, _)| *by).chain(injected).cloned().collect();
         for policy in &matching {
             let Some(by) = taking.iter().find(|by| by.replaces(&policy.name)) else { continue };
@@ -340,9 +347,8 @@ impl Decision {
 
     /// Whether the workload has or gets the content of one of the policies for which `is_meant` is true.
     fn delivers(&self, is_meant: impl Fn(&Policy) -> bool) -> bool {
-        let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
         let there = self.update.iter().flat_map(|update| &update.there);
-        self.inject.iter().chain(injected.map(|left| &left.policy)).chain(there).any(|policy| is_meant(policy))
+        self.present().chain(there).any(|policy| is_meant(policy))
     }
 
     /// Whether the workload has or gets the content of a policy that takes the place of `name`, at once or over others.
@@ -364,7 +370,7 @@ impl Decision {
     }
 
     /// Rejects the workload for policies under `Fail` of which it has neither the content nor that of another one in their place.
-    /// For one that takes places, the content of what it replaces is as good: it is like an earlier revision.
+    /// A policy that replaces another one also accepts the content of that one, like an earlier revision.
     fn refuse_for_places(&mut self) {
         for at in 0..self.rest.len() {
             let Left { policy, outcome, reason } = &self.rest[at];
@@ -500,8 +506,7 @@ impl Decision {
             let template = &policy.as_written().spec;
             !template.app_containers.is_empty() || !template.share.is_empty()
         };
-        let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
-        let present: Vec<_> = self.inject.iter().chain(injected.map(|left| &left.policy)).cloned().collect();
+        let present: Vec<_> = self.present().cloned().collect();
         if !present.iter().any(|policy| chooses(policy)) {
             return Vec::new();
         }
@@ -832,8 +837,11 @@ fn carrying_past(policies: &Policies, workload: &Workload) -> Renewed {
         let replaced = replaced.filter(|other| other.carries_known(&view));
         let own = policy.carries_past(&view).then_some(policy);
         let mut names: Vec<String> = own.into_iter().chain(replaced).map(|other| other.name.clone()).collect();
+        if names.is_empty() {
+            continue;
+        }
         names.extend(forgotten(policies, policy, &view, &names));
-        if !names.is_empty() && can_be_without(&view, &names) {
+        if can_be_without(&view, &names) {
             carried.insert(policy.name.clone(), names);
         }
     }

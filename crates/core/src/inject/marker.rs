@@ -144,7 +144,7 @@ pub(super) fn parse(value: &str) -> Option<Marker> {
     if !is_ours || serde_json::to_string(&marker).ok()? != value {
         return None;
     }
-    // Injection lists nothing twice. Whoever does makes each look at the entries below a repeated one cost as much again.
+    // Injection lists nothing twice. A forged marker could repeat an entry, and each copy would cost a search of all others.
     let mut seen = HashSet::new();
     marker.added.retain(|pointer| seen.insert(pointer.clone()));
     Some(marker)

@@ -6,8 +6,19 @@ use crate::api::v1alpha1::RawObject;
 /// Sources for which the kubelet makes the folders of mounts below (`MakeNestedMountpoints`).
 const MADE_BY_KUBELET: [&str; 4] = ["configMap", "secret", "downwardAPI", "projected"];
 
+/// The path of the nearest of `mounts` above `path`, if it is read-only and the kubelet makes no folders in its volume. `volume` gives
+/// the volume of a name.
+pub(crate) fn closed_above<'a, 'v>(
+    path: &str,
+    mounts: impl Iterator<Item = &'a RawObject>,
+    volume: impl Fn(&str) -> Option<&'v RawObject>,
+) -> Option<&'a str> {
+    let parent = parent(path, mounts)?;
+    is_closed(parent, volume(text(parent, "name"))).then(|| text(parent, "mountPath"))
+}
+
 /// The nearest of `mounts` above `path`.
-pub(crate) fn parent<'a>(path: &str, mounts: impl Iterator<Item = &'a RawObject>) -> Option<&'a RawObject> {
+fn parent<'a>(path: &str, mounts: impl Iterator<Item = &'a RawObject>) -> Option<&'a RawObject> {
     let is_above = |mount: &&RawObject| {
         let parent = text(mount, "mountPath").trim_end_matches('/');
         path.strip_prefix(parent).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
@@ -15,8 +26,9 @@ pub(crate) fn parent<'a>(path: &str, mounts: impl Iterator<Item = &'a RawObject>
     mounts.filter(is_above).max_by_key(|mount| text(mount, "mountPath").trim_end_matches('/').len())
 }
 
-/// Whether nobody can make a folder in `mount`, whose volume is `volume`.
-pub(crate) fn is_closed(mount: &RawObject, volume: Option<&RawObject>) -> bool {
+/// Whether the folder of another mount can be made neither by the container runtime in `mount`, nor by the kubelet in `volume`, its
+/// volume.
+fn is_closed(mount: &RawObject, volume: Option<&RawObject>) -> bool {
     let is_made = volume.is_some_and(|volume| MADE_BY_KUBELET.iter().any(|source| at(volume, &[source]).is_some()));
     mount.get("readOnly").is_some_and(|it| *it == true) && !is_made
 }

@@ -135,8 +135,8 @@ pub(crate) fn others(workload: &Workload, is_own: impl Fn(&str) -> bool) -> Hash
     others.filter_map(|policy| marker::read(workload, policy)).flat_map(|marker| marker.added).collect()
 }
 
-/// The policies for which `is_known` is false whose markers on `workload` list nothing but what the markers of `names` list, too: as
-/// after a rename. Nobody speaks for them, so what they list belongs to `names` alone.
+/// The policies for which `is_known` is false and whose markers on `workload` list only what the markers of `names` list, too. A rename
+/// leaves such markers. `names` own the content alone.
 pub(crate) fn forgotten<'w>(
     workload: &'w Workload,
     names: &[&str],

@@ -151,8 +151,8 @@ impl<'a> Part<'a> {
 
 /// The longest separator, in bytes: the schema allows 8 characters.
 const MAX_SEPARATOR: usize = 32;
-/// The most places of a part, and the most other parts, that are told apart by trying each order: 720 of these. Who creates a pod can
-/// write a marker with thousands of parts, and a value with thousands of places.
+/// The most places of a part, and the most other parts, that are told apart. Each order of the others is tried: 720 of them. A forged
+/// marker can list thousands of parts, and a value can have thousands of places.
 const MOST_TRIED: usize = 6;
 /// Linux starts no program with a variable of that many bytes (`MAX_ARG_STRLEN`).
 const NO_PROGRAM: usize = 128 << 10;

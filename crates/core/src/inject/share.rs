@@ -50,10 +50,8 @@ pub(super) fn resolved<'a>(
     let users = Users::of(pod, template);
     let mut all: HashMap<(&str, &str), Shared> = HashMap::new();
     for (index, share) in template.spec.share.iter().enumerate() {
-        let from = globs(&share.from);
-        let picks = |name: &str| from.is_empty() || wants(&from, &[name]);
-        let containers = pod.own_picked(template, matching, picks)?;
-        for inner in INNER.iter().filter(|inner| [ENV, MOUNTS].contains(&inner.field)) {
+        let containers = givers(pod, template, matching, share)?;
+        for inner in shared_lists() {
             let shared = all.entry((&share.to, inner.field)).or_default();
             users.give(&Entry::of(index, share, inner), &containers, shared)?;
         }
@@ -73,8 +71,8 @@ pub(super) fn resolved<'a>(
     }
 }
 
-/// A mount of an init container or native sidecar of `resolved` below a read-only one, if one of the two is shared. Nobody makes its
-/// folder: these start before the application. `written` is the template before [`resolved`].
+/// A mount of an init container or native sidecar of `resolved` below a read-only one, if one of the two is shared. These containers
+/// start before the application, which could make its folder. `written` is the template before [`resolved`].
 fn unmakeable(pod: &Pod<'_>, written: &Template, resolved: &Template) -> Option<Conflict> {
     let volume = |name: &str| {
         let mut own = resolved.spec.volumes.iter();
@@ -84,11 +82,8 @@ fn unmakeable(pod: &Pod<'_>, written: &Template, resolved: &Template) -> Option<
     for (before, now) in pairs.filter(|(before, now)| before.get(MOUNTS) != now.get(MOUNTS)) {
         let own: HashSet<&str> = objects(before, &[MOUNTS]).map(|mount| text(mount, "mountPath")).collect();
         for path in objects(now, &[MOUNTS]).map(|mount| text(mount, "mountPath")) {
-            let parent = mounts::parent(path, objects(now, &[MOUNTS]));
-            let Some(parent) = parent.filter(|parent| mounts::is_closed(parent, volume(text(parent, "name")))) else {
-                continue;
-            };
-            let (above, name) = (text(parent, "mountPath"), text(now, "name"));
+            let Some(above) = mounts::closed_above(path, objects(now, &[MOUNTS]), volume) else { continue };
+            let name = text(now, "name");
             if !own.contains(path) || !own.contains(above) {
                 let message = format!(
                     "with `share`, init container `{name}` would have mount `{path}` below its read-only mount `{above}`, where nobody \
@@ -105,13 +100,11 @@ fn unmakeable(pod: &Pod<'_>, written: &Template, resolved: &Template) -> Option<
 pub(super) fn in_vain(pod: &Pod<'_>, template: &Template, matching: &[&Template]) -> Option<String> {
     let users = Users::of(pod, template);
     let reason = |(index, share): (usize, &Share)| {
-        let from = globs(&share.from);
-        let picks = |name: &str| from.is_empty() || wants(&from, &[name]);
-        let containers = pod.own_picked(template, matching, picks).ok()?;
+        let containers = givers(pod, template, matching, share).ok()?;
         if containers.is_empty() {
             return Some("`from` selects none of the containers");
         }
-        for inner in INNER.iter().filter(|inner| [ENV, MOUNTS].contains(&inner.field)) {
+        for inner in shared_lists() {
             let mut shared = Shared::default();
             users.give(&Entry::of(index, share, inner), &containers, &mut shared).ok()?;
             if !shared.items.is_empty() {
@@ -153,6 +146,22 @@ pub(super) fn records(
         (owner, templates[owner].shared_entries(written[owner], &at, list.field, key))
     };
     listed.map(record).collect()
+}
+
+/// The lists of a container of which `share` gives items.
+fn shared_lists() -> impl Iterator<Item = &'static Inner> {
+    INNER.iter().filter(|inner| [ENV, MOUNTS].contains(&inner.field))
+}
+
+/// The containers of the user that `share`, an entry of `template`, takes items from.
+fn givers<'a>(
+    pod: &Pod<'a>,
+    template: &Template,
+    matching: &[&Template],
+    share: &Share,
+) -> Result<Vec<OwnContainer<'a>>, Conflict> {
+    let from = globs(&share.from);
+    pod.own_picked(template, matching, |name| from.is_empty() || wants(&from, &[name]))
 }
 
 /// Whether one of `globs` matches one of `texts`.
@@ -246,16 +255,17 @@ struct Users<'a> {
 
 impl<'a> Users<'a> {
     fn of(pod: &'a Pod<'a>, template: &'a Template) -> Self {
-        let marked: HashSet<String> = marker::all(pod.workload).flat_map(|marker| marker.added).collect();
+        let pointers: Vec<String> = marker::all(pod.workload).flat_map(|marker| marker.added).collect();
         let at = pod.workload.pod_pointer();
         let mut parts: HashMap<String, Vec<Listed>> = HashMap::new();
-        for pointer in marker::all(pod.workload).flat_map(|marker| marker.added) {
-            let listed = Listed::parse(&at, &pointer).filter(|listed| listed.part().is_some());
+        for pointer in &pointers {
+            let listed = Listed::parse(&at, pointer).filter(|listed| listed.part().is_some());
             // Below the variable are `value`, the side, the separator and the text.
             if let (Some(listed), Some(variable)) = (listed, pointer.rsplitn(5, '/').nth(4)) {
                 parts.entry(variable.to_owned()).or_default().push(listed);
             }
         }
+        let marked: HashSet<String> = pointers.into_iter().collect();
         // Without those of other policies, which may not be there yet.
         let is_users = |name: &str| !marked.contains(pod.pointer_below_spec(&["volumes", name]).as_str());
         let mut volumes = pod.volumes();

@@ -6,25 +6,24 @@ use std::collections::HashSet;
 
 /// The actions of templates that decide which lines of a chart there are.
 const CONTROL: [&str; 7] = ["if", "else", "end", "range", "with", "define", "block"];
-/// What stands in place of a line that begins with `#`, to see whether the parser takes it for a comment.
+/// Replaces a line that begins with `#`. If the parser then shows it in a value, the line is no comment.
 const MARK: &str = "scpol-line-";
 
 /// The line of `manifest`, from 1, whose comment is a control line of a chart, such as `# {{- if .Values.on }}`, if
 /// `object` is a workload: only the rendered manifest is complete, and to write the document anew would lose the line.
 pub(super) fn control_line(manifest: &Manifest, object: &Object<'_>) -> Option<usize> {
-    if manifest.format != Format::Yaml || !manifest.text.contains("{{") || !has_pods(object) {
+    if !has_pods(object) {
         return None;
     }
-    comments(&manifest.text, is_control).first().copied()
+    comments(manifest, is_control).first().copied()
 }
 
 /// The first comment of a workload in `manifest` that has a template but is no control line.
 pub fn templated_comment(manifest: &Manifest) -> Option<Location> {
-    let is_workload = manifest.objects().iter().any(has_pods);
-    if manifest.format != Format::Yaml || !manifest.text.contains("{{") || !is_workload {
+    if !manifest.objects().iter().any(has_pods) {
         return None;
     }
-    let line = *comments(&manifest.text, |line| line.contains("{{") && !is_control(line)).first()?;
+    let line = *comments(manifest, |line| line.contains("{{") && !is_control(line)).first()?;
     Some(Location { line: manifest.place.line + line - 1, ..manifest.place.clone() })
 }
 
@@ -36,9 +35,13 @@ fn is_control(line: &str) -> bool {
     word.is_some_and(|word| CONTROL.contains(&word))
 }
 
-/// The lines of `text`, from 1, that are wholly comments and that `is_wanted`. A line that begins with `#` within a
+/// The lines of `manifest`, from 1, that are comments with a template and that `is_wanted`. A line that begins with `#` within a
 /// value, such as a line of a block scalar, is none: the parser shows it in the value.
-fn comments(text: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+fn comments(manifest: &Manifest, is_wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+    let text = &manifest.text;
+    if manifest.format != Format::Yaml || !text.contains("{{") {
+        return Vec::new();
+    }
     let is_candidate = |line: &str| line.trim_start().starts_with('#') && is_wanted(line.trim());
     let candidates: Vec<usize> =
         (1..).zip(text.lines()).filter(|(_, line)| is_candidate(line)).map(|(number, _)| number).collect();

@@ -218,9 +218,14 @@ impl Policy {
         self.spec.replaces.iter().any(|replaced| replaced == name)
     }
 
+    /// The names of the policies whose markers are its own: its name, then those of the policies whose place it takes.
+    pub fn marker_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.spec.replaces).map(String::as_str)
+    }
+
     /// True if and only if the marker of the policy `name` is its own: it is that policy, or takes its place.
     pub fn takes_over(&self, name: &str) -> bool {
-        self.name == name || self.replaces(name)
+        self.marker_names().any(|own| own == name)
     }
 
     /// The markers on `workload` of the policies whose place it takes.

@@ -3,7 +3,6 @@
 use super::case::{Case, Told};
 use super::facts::{Fact, Facts, account, containers, source};
 use super::{accounts, autoscalers, jobs, keys, limits, mounts, quotas, variables};
-use crate::api::code::Code;
 use crate::decision::Decision;
 use crate::inject::tables::INNER;
 use crate::inject::value::objects;
@@ -79,8 +78,7 @@ pub fn bare(workload: &Workload) -> Workload {
 /// The policies whose content is in the injected workload: those that `decision` injects, and those whose content is
 /// there already.
 pub fn added_by(decision: &Decision) -> Vec<Arc<Policy>> {
-    let there = decision.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
-    decision.inject.iter().chain(there.map(|left| &left.policy)).cloned().collect()
+    decision.present().cloned().collect()
 }
 
 /// The facts that decide what `policies` do to `workload`: a kind, and a name or none for all of the namespace.

@@ -3,7 +3,7 @@
 use super::case::{Case, Told};
 use super::facts::containers;
 use crate::api::code::Code;
-use crate::inject::mounts::{is_closed, parent};
+use crate::inject::mounts::closed_above;
 use crate::inject::tables::CONTAINERS;
 use crate::inject::value::{objects, text};
 use serde_json::{Map, Value};
@@ -58,10 +58,11 @@ pub(super) fn shared_below_read_only(case: &Case<'_>) -> Vec<Told> {
 
 const MOUNTS: &str = "volumeMounts";
 
-/// The path of the nearest mount of `container` above `path`, if nobody can make a folder in it.
+/// As [`closed_above`], of the mounts of `container` in the pod after the injection.
 fn closed_parent<'a>(case: &Case<'_>, path: &str, container: &'a Map<String, Value>) -> Option<&'a str> {
-    let parent = parent(path, objects(container, &[MOUNTS]))?;
-    let mut volumes = case.after.pod_spec().into_iter().flat_map(|spec| objects(spec, &["volumes"]));
-    let volume = volumes.find(|volume| text(volume, "name") == text(parent, "name"));
-    is_closed(parent, volume).then(|| text(parent, "mountPath"))
+    let volume = |name: &str| {
+        let mut volumes = case.after.pod_spec().into_iter().flat_map(|spec| objects(spec, &["volumes"]));
+        volumes.find(|volume| text(volume, "name") == name)
+    };
+    closed_above(path, objects(container, &[MOUNTS]), volume)
 }

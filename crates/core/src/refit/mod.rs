@@ -229,8 +229,8 @@ pub fn template_update<'a>(
 ) -> Result<TemplateChange, Unchanged> {
     let workload = &*goal.to.view(workload);
     let known = from.into_iter().map(|from| &from.template).chain(goal.replaced());
-    let (names, is_in_force) =
-        (names(goal.to), |name: &str, _: &Marker| goal.policies.iter().any(|policy| policy.name == name));
+    let names: Vec<&str> = goal.to.marker_names().collect();
+    let is_in_force = |name: &str, _: &Marker| goal.policies.iter().any(|policy| policy.name == name);
     let forgotten = owners::forgotten(workload, &names, is_in_force);
     let bare = (!forgotten.is_empty()).then(|| owners::without_markers(workload, &forgotten));
     let bare = bare.as_ref().unwrap_or(workload);
@@ -265,11 +265,6 @@ impl<'a> Goal<'a> {
         let replaced = self.policies.iter().filter(|policy| to.replaces(&policy.name));
         replaced.flat_map(|policy| [policy.as_written()].into_iter().chain(policy.past().map(|past| &past.template)))
     }
-}
-
-/// The names of the policies whose markers `policy` takes over, its own first.
-fn names(policy: &Policy) -> Vec<&str> {
-    std::iter::once(&policy.name).chain(&policy.spec.replaces).map(String::as_str).collect()
 }
 
 /// A workload whose markers of a policy, and of those whose place it takes, list only what is their own.
@@ -524,7 +519,8 @@ fn lost(
 /// The first entry of `marker` of the policy of `template` that is other content than `template` adds there, and that another
 /// policy has, too, and that policy.
 fn disputed(workload: &Workload, marker: &Marker, template: &Template, goal: Goal<'_>) -> Option<(String, String)> {
-    let (at, owners) = (workload.pod_pointer(), CoOwners::of(workload, &names(goal.to), goal.policies));
+    let names: Vec<&str> = goal.to.marker_names().collect();
+    let (at, owners) = (workload.pod_pointer(), CoOwners::of(workload, &names, goal.policies));
     let pod = workload.pod()?;
     marker.added.iter().find_map(|pointer| {
         let listed = Listed::parse(&at, pointer)?;

@@ -4,14 +4,14 @@
 //! and memory (`ValidatePodUpdate` and `ValidatePodResize` in `pkg/apis/core/validation`). The kubelet then restarts only
 //! the containers whose image changes.
 
-use super::{Cause, Goal, NextAction, Unchanged, check_opt_out, guarded, lost, names, order, plan, verdict};
+use super::{Cause, Goal, NextAction, Unchanged, check_opt_out, guarded, lost, order, plan, verdict};
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, RawObject};
 use crate::content::Revision;
 use crate::decision::Decision;
 use crate::inject::defaults::pull_policy;
 use crate::inject::listed::{Listed, What, locate};
-use crate::inject::marker::Marker;
+use crate::inject::marker::{self, Marker};
 use crate::inject::tables::{CONTAINERS, MAPS, Scope};
 use crate::inject::value::{at, nanos, objects, text};
 use crate::inject::{Template, all_told};
@@ -34,13 +34,11 @@ pub(super) fn change<'a>(
         Ok(decision) => decision,
         Err(left) => return NextAction::Leave(left),
     };
-    let mut own = goal.to.marker(pod);
-    for (_, marker) in goal.to.replaced_markers(pod) {
-        match &mut own {
-            Some(own) => own.extend(&marker),
-            None => own = Some(marker),
-        }
-    }
+    let own = goal.to.marker_names().filter_map(|name| marker::read(pod, name));
+    let own = own.reduce(|mut all, marker| {
+        all.extend(&marker);
+        all
+    });
     let Some(marker) = own else {
         return NextAction::Evict { why: "it does not carry the template".to_owned() };
     };
@@ -170,7 +168,8 @@ fn in_place(
     }
     set_metadata(&mut changes.body, &planned.body, &earlier, marker)?;
     let after = pod.with_body(changes.body.clone());
-    if let Some((pointer, other)) = lost(pod, &after, marker, &names(goal.to), goal.policies) {
+    let names: Vec<&str> = goal.to.marker_names().collect();
+    if let Some((pointer, other)) = lost(pod, &after, marker, &names, goal.policies) {
         return Err(format!("`{pointer}` belongs to SidecarPolicy `{other}` as well"));
     }
     if changes.resize.is_empty() {

@@ -16,10 +16,9 @@ pub(super) fn marker_of(policy: &Policy, access: &Access, variables: &mut Variab
     marker_at(policy.marker_key(), access, variables)
 }
 
-/// The keys of the markers that `policy` takes for its own: its own first, then those of the policies whose place it takes.
+/// The keys of the markers of [`Policy::marker_names`].
 pub(super) fn marker_keys(policy: &Policy) -> Vec<String> {
-    let replaced = policy.spec.replaces.iter().map(|name| marker::key(name));
-    std::iter::once(policy.marker_key().to_owned()).chain(replaced).collect()
+    policy.marker_names().map(marker::key).collect()
 }
 
 /// The condition that an update takes away the last of the [`marker_keys`].

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 /// The entries of the markers that stay on a workload while templates are injected into it.
 pub(super) struct Owned {
-    /// The list of all entries, as JSON texts; none if there is no marker. A look into a list costs as much as it has items. Into a text
-    /// it costs the length of that times the length of what is looked for, and a call may cost 1 000 000.
+    /// The list of all entries, as JSON texts; none if there is no marker. To search a list costs one unit for each item. To search a
+    /// text costs the product of both lengths, and a call may cost 1 000 000 units.
     added: Option<String>,
     /// The same for those that were null.
     nulls: String,

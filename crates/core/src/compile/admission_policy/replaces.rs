@@ -14,7 +14,7 @@ pub(super) struct Conditions<'a> {
     pub(super) policy: &'a Policy,
     /// It matches the workload.
     pub(super) matches: String,
-    /// It matches, and its content is there already. None if it takes nobody's place.
+    /// It matches, and the workload has its content already. None if it replaces no policy.
     pub(super) is_there: Option<String>,
     /// It may inject if it matches; none if it always may.
     pub(super) restores: Option<String>,

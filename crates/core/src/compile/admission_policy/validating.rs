@@ -189,7 +189,7 @@ impl<'a> Judged<'a> {
             let replacement = replacement.map(|replacement| all(&[wanted.clone(), replacement]));
             is_there.extend(replacement.clone());
             for replaced in rows.policies.iter().filter(|other| policy.replaces(&other.name)) {
-                // Only where that policy matches: else its content is nobody's.
+                // Content of a policy that does not match proves nothing.
                 let missing = every(vec![rows.is_missing(replaced, variables)?]);
                 is_there.push(all(&[wanted.clone(), is_wanted(rows, replaced, variables)?, not(&missing)]));
             }
