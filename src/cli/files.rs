@@ -2,11 +2,11 @@
 
 use super::output::remark;
 use crate::api::code::Code;
-use crate::api::rules;
+use crate::api::rules::{self, Violation};
 use crate::content::{Content, Revision};
 use crate::decision::Decision;
 use crate::lint;
-use crate::manifest::{self, Fault, File, Kinds, Location, Manifest, Object, Twin};
+use crate::manifest::{self, Fault, File, Kinds, Lines, Location, Manifest, Object, Twin};
 use crate::policy::{Policies, Policy, Site};
 use crate::readers::Facts;
 use crate::rollout::StoredRevision;
@@ -19,14 +19,17 @@ use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Manifests.
 #[derive(Args, Debug)]
 pub(super) struct Manifests {
-    /// Manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    /// The same as -f
+    #[arg(value_name = "FILE", required_unless_present = "files")]
+    words: Vec<PathBuf>,
+    /// Manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadOptions,
@@ -125,15 +128,43 @@ pub(super) fn warn_of_twins(files: &[File]) {
     }
 }
 
+/// Warns of objects that are probably meant as workloads, and whose kind is misspelt.
+fn warn_of_kinds(files: &[File]) {
+    for manifest in files.iter().flat_map(File::manifests) {
+        for object in manifest.objects() {
+            if let Some((api_version, kind)) = manifest::meant_workload(&object) {
+                let place = Lines::of(manifest).place(&manifest.indexes(object.body), "kind");
+                let (found, of) = (object.kind, object.api_version);
+                remark(format_args!(
+                    "warning: {place}: `{found}` of `{of}` is no workload; did you mean `kind: {kind}` of `apiVersion: {api_version}`?"
+                ));
+            }
+        }
+    }
+}
+
 impl Manifests {
     /// Reads all manifests, or fails with every fault.
+    ///
+    /// # Errors
+    /// Also if there is no object at all, because the command before a pipe has failed then, and if a word without a flag is a file
+    /// of policies, because a flag takes one value.
     pub(super) fn read(&self) -> Result<Vec<File>> {
-        let files = read(&self.files, self.reading.reading())?;
-        let objects = || files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects);
-        let policies = objects().filter(|object| manifest::policy_of(object).is_some()).count();
-        if policies > 0 && policies == objects().count() {
-            let place = &files.iter().flat_map(File::manifests).next().expect("there is a policy").place;
-            bail!("{place} is a SidecarPolicy; expected a workload here: give policies with --policy");
+        let (paths, reading) = (self.paths(), self.reading.reading());
+        let files = read(&paths, reading)?;
+        ensure!(
+            files.iter().any(|file| file.manifests().next().is_some() || !file.asides.is_empty()),
+            "no manifest found in {}",
+            names(&paths)
+        );
+        if let Some(policy) = only_policies(&files) {
+            bail!("{policy} is a SidecarPolicy; expected a workload here: give policies with --policy");
+        }
+        for word in &self.words {
+            let of_word: Vec<_> = files.iter().filter(|file| Path::new(&file.name) == word).cloned().collect();
+            if let Some(policy) = only_policies(&of_word) {
+                bail!("{policy} is a SidecarPolicy; expected a workload here: repeat the flag, `--policy FILE --policy FILE`");
+            }
         }
         Ok(files)
     }
@@ -144,9 +175,28 @@ impl Manifests {
     }
 
     /// The paths as given.
-    pub(super) fn paths(&self) -> &[PathBuf] {
-        &self.files
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        both(&self.files, &self.words)
     }
+}
+
+/// The paths of `-f`, then those without a flag.
+pub(super) fn both(files: &[PathBuf], words: &[PathBuf]) -> Vec<PathBuf> {
+    files.iter().chain(words).cloned().collect()
+}
+
+/// Whether `word` is meant as a file, not as a name: `web.yaml`, `./web`, `-`.
+pub(super) fn is_file(word: &str) -> bool {
+    let has_extension = source::is_manifest(Path::new(word));
+    word == "-" || has_extension || ["/", "./", "../"].iter().any(|start| word.starts_with(start))
+}
+
+/// The place of the first policy in `files`, if they have nothing else.
+fn only_policies(files: &[File]) -> Option<&Location> {
+    let objects = || files.iter().flat_map(File::manifests).flat_map(Manifest::objects);
+    let is_policy = |object: Object<'_>| manifest::policy_of(&object).is_some();
+    let first = files.iter().flat_map(File::manifests).next()?;
+    (objects().next().is_some() && objects().all(is_policy)).then_some(&first.place)
 }
 
 /// Whether `paths` includes standard input.
@@ -175,6 +225,7 @@ pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
     if faults.is_empty() {
         note_asides(&asides);
         warn_of_twins(&files);
+        warn_of_kinds(&files);
         return Ok(files);
     }
     faults.sort_by(|one, other| one.place.cmp(&other.place));
@@ -239,7 +290,7 @@ pub(super) fn subjects_in<'a>(
     namespace: &str,
 ) -> Result<(Vec<Subject>, Facts)> {
     let subjects = workloads(files, targets, namespace);
-    ensure!(!subjects.is_empty(), "{}: no workload there; expected one of {}", names(paths), kinds());
+    ensure!(!subjects.is_empty(), "no workload found in {}; expected one of {}", names(paths), kinds());
     Ok((subjects, facts(files, namespace)))
 }
 
@@ -311,7 +362,11 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
                     }
                     found.insert(policy.name.clone(), (place, Arc::new(policy)));
                 }
-                Err(found) => faults.extend(found.into_iter().map(|fault| format!("{}: {fault}", manifest.place))),
+                Err(found) => {
+                    let (lines, indexes) = (Lines::of(manifest), manifest.indexes(object.body));
+                    let tell = |(field, fault): (String, String)| format!("{}: {fault}", lines.place(&indexes, &field));
+                    faults.extend(found.into_iter().map(tell));
+                }
             }
         }
     }
@@ -319,7 +374,7 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
         return Err(all(&faults));
     }
     if found.is_empty() {
-        bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names(paths));
+        bail!("{flag}: no SidecarPolicy found in {} (manifests are given with -f)", names(paths));
     }
     Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
 }
@@ -327,8 +382,9 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
 /// Earlier versions of policies.
 #[derive(Args, Debug, Default)]
 pub(super) struct Earlier {
-    /// Earlier versions of the policies: files, folders, or - for standard input. What workloads carry of them is replaced
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// Earlier versions of the policies: files, folders, or - for standard input (repeatable). What workloads carry of them is
+    /// replaced
+    #[arg(long, value_name = "FILE")]
     pub(super) earlier: Vec<PathBuf>,
 }
 
@@ -362,17 +418,25 @@ fn content_of(object: &Object<'_>) -> Option<(String, Content)> {
     Some((stored.policy, stored.revision.content.clone()))
 }
 
-fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
+/// The policy `object`.
+///
+/// # Errors
+/// Its faults, each with its field.
+fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<(String, String)>> {
     let name = object.name();
     if let Some((field, wanted, found)) = manifest::misspelt(object) {
-        return Err(vec![format!("SidecarPolicy `{name}`: {field} is `{found}`; expected `{wanted}`")]);
+        let message = format!("SidecarPolicy `{name}`: {field} is `{found}`; expected `{wanted}`");
+        return Err(vec![(field.to_owned(), message)]);
     }
     if name.is_empty() {
-        return Err(vec!["SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned()]);
+        let message = "SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned();
+        return Err(vec![("metadata.name".to_owned(), message)]);
     }
     lint::parse(object.body, site).map_err(|violations| {
-        let tell = |fault: crate::api::rules::Violation| {
-            format!("SidecarPolicy `{name}`: {} {}: {} {}", fault.code, fault.code.name(), fault.field, fault.message)
+        let tell = |fault: Violation| {
+            let Violation { code, field, message } = fault;
+            let told = format!("SidecarPolicy `{name}`: {code} {}: {field}: {message}", code.name());
+            (field, told)
         };
         violations.into_iter().map(tell).collect()
     })

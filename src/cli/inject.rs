@@ -3,7 +3,7 @@
 use super::End;
 use super::files::{self, DocumentFormat, Earlier, Manifests, other_version, placed, plan, title};
 use super::output::{remark, unified_diff};
-use super::site::SiteOptions;
+use super::site::{SiteOptions, one_namespace};
 use crate::api::code::Code;
 use crate::api::pod_schema::Fault;
 use crate::decision::{Decision, Left, Outcome, rehearsal};
@@ -26,11 +26,11 @@ use std::sync::Arc;
 pub(super) struct InjectOptions {
     #[command(flatten)]
     manifests: Manifests,
-    /// Policies: files, folders, or - for standard input
-    #[arg(short, long = "policy", value_name = "FILE", num_args = 1.., required = true)]
+    /// Policies: files, folders, or - for standard input (repeatable)
+    #[arg(short, long = "policy", value_name = "FILE", required = true)]
     policies: Vec<PathBuf>,
     /// Namespace of the manifests that name none
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = one_namespace)]
     namespace: String,
     /// Print what changes, as a unified diff, instead of the manifests; the exit code is 1 if something does
     #[arg(long, conflicts_with = "output")]
@@ -50,7 +50,7 @@ pub(super) struct InjectOptions {
 pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> {
     let earlier = &options.earlier.earlier;
     files::at_most_one_stdin(&[
-        ("-f", options.manifests.paths()),
+        ("-f", &options.manifests.paths()),
         ("--policy", &options.policies),
         ("--earlier", earlier),
     ])?;
@@ -167,9 +167,10 @@ impl Injection<'_> {
         readers::leave_out(&mut decision, &pod, workload, &self.facts, &self.site);
         let patch = decision.plan(&pod);
         let of = format!("the pods of {}", title(workload));
+        let hint = if self.options.diff { "" } else { "; `--diff` shows it" };
         for policy in &decision.inject {
             notes.remarks.push(format!(
-                "{}: {of}: policy `{}` is for pods, and injects them when they are created; `--diff` shows it",
+                "{}: {of}: policy `{}` is for pods, and injects them when they are created{hint}",
                 manifest.place, policy.name
             ));
         }

@@ -5,6 +5,7 @@ mod requested;
 pub(super) use requested::Requested;
 
 use super::Cluster;
+use super::site::one_namespace;
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
 use crate::cluster::api::Api;
@@ -38,7 +39,7 @@ const MAX_EDITS: usize = 2;
 #[derive(Args, Debug)]
 pub(super) struct Scope {
     /// Namespace of the workloads [default: the context's; for manifests that name none, default]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = one_namespace)]
     pub(super) namespace: Option<String>,
     /// The workloads of all namespaces of the cluster
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "files"])]
@@ -52,7 +53,7 @@ pub(super) struct Scope {
 #[derive(Args, Debug, Default)]
 pub(super) struct Within {
     /// Only objects of this namespace [default: all namespaces]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = one_namespace)]
     pub(super) namespace: Option<String>,
     /// Objects of all namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]

@@ -45,11 +45,16 @@ pub(super) struct KnownPolicies {
 }
 
 /// The stored policies of the cluster.
-pub(super) async fn in_cluster(cluster: &Cluster, site: &Site) -> Result<KnownPolicies> {
-    let client = live::connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
-    let stored = stored_if_defined(&client).await?;
-    let stored =
-        stored.context("the server has no SidecarPolicies: install the operator, or give policies with --policy")?;
+///
+/// # Errors
+/// If they cannot be read. The message names the flag `instead`, which takes policies from files.
+pub(super) async fn in_cluster(cluster: &Cluster, site: &Site, instead: &str) -> Result<KnownPolicies> {
+    let unread = || format!("no {instead} is given, and the policies of the cluster cannot be read");
+    let client = live::connect(cluster).await.with_context(unread)?;
+    let stored = stored_if_defined(&client).await.with_context(unread)?;
+    let stored = stored.with_context(|| {
+        format!("the server has no SidecarPolicies: install the operator, or give policies with {instead}")
+    })?;
     Ok(recognizing(&client, known(&stored, site), site).await)
 }
 

@@ -22,16 +22,16 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 pub(super) struct ExplainOptions {
     /// Workloads in the cluster: KIND/NAME or KIND NAME, for example deploy/web, or KIND for all of them [default, with -n,
-    /// -A or -l: all that a policy targets]
-    #[arg(value_name = "KIND/NAME", conflicts_with = "files")]
+    /// -A or -l: all that a policy targets]. Or manifests, as with -f, for example web.yaml
+    #[arg(value_name = "KIND/NAME|FILE")]
     target: Vec<String>,
-    /// Manifests instead: files, folders, or - for standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    /// Manifests instead: files, folders, or - for standard input (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadOptions,
-    /// Policies: files, folders, or - for standard input [default: those in the cluster]
-    #[arg(short, long = "policy", value_name = "FILE", num_args = 1..)]
+    /// Policies: files, folders, or - for standard input (repeatable) [default: those in the cluster]
+    #[arg(short, long = "policy", value_name = "FILE")]
     policies: Vec<PathBuf>,
     #[command(flatten)]
     earlier: Earlier,
@@ -45,7 +45,25 @@ pub(super) struct ExplainOptions {
     site: SiteOptions,
 }
 
-pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result<End> {
+/// The words among `target` that name workloads, and the files: those of `-f`, and the other words.
+///
+/// # Errors
+/// If there are both, or if a flag about the cluster comes with files.
+fn targets(target: &[String], files: &[PathBuf], scope: &Scope) -> Result<(Vec<String>, Vec<PathBuf>)> {
+    let (words, named): (Vec<_>, Vec<_>) = target.iter().cloned().partition(|word| files::is_file(word));
+    let files = files::both(files, &words.iter().map(PathBuf::from).collect::<Vec<_>>());
+    if let (Some(name), Some(file)) = (named.first(), files.first()) {
+        bail!("`{name}` names workloads of the cluster, and `{}` is a file; give one of both", file.display());
+    }
+    let of_cluster = [("-A", scope.all_namespaces), ("-l", scope.selector.is_some())];
+    if let (Some((flag, _)), Some(file)) = (of_cluster.iter().find(|(_, is_given)| *is_given), files.first()) {
+        bail!("{flag} selects workloads of the cluster, and `{}` is a file; give one of both", file.display());
+    }
+    Ok((named, files))
+}
+
+pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Result<End> {
+    (options.target, options.files) = targets(&options.target, &options.files, &options.scope)?;
     let earlier = &options.earlier.earlier;
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies), ("--earlier", earlier)])?;
     let asked = Requested::parse(&options.target)?;
@@ -91,7 +109,7 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
 
 async fn known(options: &ExplainOptions, site: &Site) -> Result<KnownPolicies> {
     if options.policies.is_empty() {
-        return policies::in_cluster(&options.cluster, site).await;
+        return policies::in_cluster(&options.cluster, site, "--policy").await;
     }
     let policies = files::policies(&options.policies, options.reading.reading(), site, "--policy")?;
     Ok(KnownPolicies { policies, ..KnownPolicies::default() })

@@ -42,9 +42,9 @@ pub(super) struct RemoveOptions {
     /// The policy, which is deleted or suspended
     #[arg(value_name = "POLICY", value_parser = short_name)]
     policy: String,
-    /// The policy as it was: files, folders, or - for standard input. A deleted policy has no stored revisions; its
+    /// The policy as it was: files, folders, or - for standard input (repeatable). A deleted policy has no stored revisions; its
     /// content is recognized by these
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Do it; without this flag it is only listed
     #[arg(short, long)]

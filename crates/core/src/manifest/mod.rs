@@ -17,7 +17,7 @@ mod yaml;
 
 pub use aside::set_aside;
 pub use check::faults;
-pub use kinds::{Kinds, Object, is_meant_as_policy, misspelt, policy_of};
+pub use kinds::{Kinds, Object, is_meant_as_policy, meant_workload, misspelt, policy_of};
 pub use lines::Lines;
 pub use write::{Layout, emit};
 
