@@ -169,7 +169,8 @@ fn load(path: &Path, parse: impl Fn(&str, Vec<u8>) -> Result<File, Vec<Fault>>) 
 fn near(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let names = fs::read_dir(folder).ok()?.take(CANDIDATES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names =
+        fs::read_dir(folder).ok()?.take(CANDIDATES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let stem = |name: &str| Path::new(name).file_stem().map(ToOwned::to_owned);
     let edits = |other: &String| match stem(other) == stem(name) && is_manifest(Path::new(other)) {
         true => 0,

@@ -347,7 +347,10 @@ fn several_kubeconfigs_are_one_and_some_may_be_missing() {
     let (code, text) = folder.scpol(&["status"], &[("KUBECONFIG", "gone:lost")]);
     assert!(code == 2 && text.contains("KUBECONFIG names gone, lost, where there is no file"), "{text}");
     let (code, text) = folder.scpol(&["status"], &[("KUBECONFIG", "")]);
-    assert!(code == 2 && text.contains("no kubeconfig is found: give `--kubeconfig FILE`"), "{text}");
+    assert!(
+        code == 2 && text.contains("no kubeconfig found (looked at --kubeconfig, KUBECONFIG and ~/.kube/config)"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -45,7 +45,8 @@ pub(super) struct Recursion {
 
 impl Recursion {
     pub(super) fn reading(&self, is_strict: bool) -> Reading {
-        Reading { walk: if self.recursive { Walk::Recursive } else { Walk::Flat }, is_strict, sets_aside: true }
+        let walk = if self.recursive { Walk::Recursive } else { Walk::Flat };
+        Reading { walk, is_strict, sets_aside: true, tells_asides: true }
     }
 }
 
@@ -74,15 +75,23 @@ pub(super) struct Reading {
     pub(super) is_strict: bool,
     /// Whether patches, templates and other documents that are no complete objects are left alone.
     pub(super) sets_aside: bool,
+    /// Whether these are reported.
+    pub(super) tells_asides: bool,
 }
 
 impl Reading {
     /// The named files alone. The last of several duplicate keys counts.
-    pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false };
+    pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false, tells_asides: true };
 
     /// Sets aside the documents of `files` that are no complete objects, and returns one note for each file with such.
     /// They are `faults` if there is no object at all.
     pub(super) fn set_aside(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
+        let mut told = self.take_asides(files, faults);
+        told.retain(|_| self.tells_asides);
+        told
+    }
+
+    fn take_asides(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
         let is_object = |object: Object<'_>| !object.kind.is_empty() && !object.api_version.is_empty();
         let has_objects = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).any(is_object);
         let mut asides = match self.sets_aside {
@@ -149,8 +158,8 @@ impl Manifests {
     /// # Errors
     /// Also if there is no object at all, because the command before a pipe has failed then, and if a word without a flag is a file
     /// of policies, because a flag takes one value.
-    pub(super) fn read(&self) -> Result<Vec<File>> {
-        let (paths, reading) = (self.paths(), self.reading.reading());
+    pub(super) fn read(&self, reading: Reading) -> Result<Vec<File>> {
+        let paths = self.paths();
         let files = read(&paths, reading)?;
         ensure!(
             files.iter().any(|file| file.manifests().next().is_some() || !file.asides.is_empty()),
@@ -163,7 +172,9 @@ impl Manifests {
         for word in &self.words {
             let of_word: Vec<_> = files.iter().filter(|file| Path::new(&file.name) == word).cloned().collect();
             if let Some(policy) = only_policies(&of_word) {
-                bail!("{policy} is a SidecarPolicy; expected a workload here: repeat the flag, `--policy FILE --policy FILE`");
+                bail!(
+                    "{policy} is a SidecarPolicy; expected a workload here: repeat the flag, `--policy FILE --policy FILE`"
+                );
             }
         }
         Ok(files)
@@ -346,7 +357,11 @@ pub(super) fn workloads<'a>(
 /// # Errors
 /// Every fault of every policy, with its file and field.
 pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &str) -> Result<Policies> {
-    let files = read(paths, reading)?;
+    policies_in(&read(paths, reading)?, paths, site, flag)
+}
+
+/// The same in `files`, which have been read from `paths`.
+pub(super) fn policies_in(files: &[File], paths: &[PathBuf], site: &Site, flag: &str) -> Result<Policies> {
     let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
     let mut faults = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {

@@ -1,8 +1,8 @@
 //! The examples, the exit codes and the variables of each command, for `--help` and the manual pages.
 
 use super::GROUPS;
-use clap::builder::{StyledStr, Styles};
 use clap::Command;
+use clap::builder::{StyledStr, Styles};
 use std::fmt::Write;
 
 /// An example: what it is for, and the command.
@@ -148,7 +148,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "rollout plan",
         &[
             ("Plan the rollout of a stored policy", "scpol rollout plan envoy"),
-            ("Plan the rollout of an edited policy, in one namespace", "scpol rollout plan -f policies/envoy.yaml -n shop"),
+            (
+                "Plan the rollout of an edited policy, in one namespace",
+                "scpol rollout plan -f policies/envoy.yaml -n shop",
+            ),
         ],
     ),
     (
@@ -156,6 +159,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("List what would be removed", "scpol rollout remove envoy"),
             ("Remove the sidecar of a deleted policy", "scpol rollout remove envoy -f policies/envoy.yaml --yes"),
+        ],
+    ),
+    (
+        "support",
+        &[
+            ("Write scpol-support.tar.gz", "scpol support"),
+            ("Look into it without a file", "scpol support - | tar -tzf -"),
         ],
     ),
     (
@@ -183,10 +193,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "man",
-        &[
-            ("Read one page", "scpol man rollout status | man -l -"),
-            ("Write all pages", "scpol man --folder man1"),
-        ],
+        &[("Read one page", "scpol man rollout status | man -l -"), ("Write all pages", "scpol man --folder man1")],
     ),
     (
         "version",
@@ -208,18 +215,42 @@ const FINE: Codes = ["success", NEVER, COULD_NOT_RUN];
 /// The exit codes of a command, by its words. Others have [`FINE`].
 const CODES: &[(&str, Codes)] = &[
     ("", ["success, or nothing found", "a finding: read the output", COULD_NOT_RUN]),
-    ("inject", ["every policy that matches is injected; with --diff, nothing changes", "a policy that matches is not injected; with --diff, something changes", COULD_NOT_RUN]),
+    (
+        "inject",
+        [
+            "every policy that matches is injected; with --diff, nothing changes",
+            "a policy that matches is not injected; with --diff, something changes",
+            COULD_NOT_RUN,
+        ],
+    ),
     ("uninject", ["all content is removed", "some content stays: the messages say why", COULD_NOT_RUN]),
-    ("explain", ["no policy is in conflict", "a policy matches and is in conflict, fails, is edited or is invalid", COULD_NOT_RUN]),
+    (
+        "explain",
+        [
+            "no policy is in conflict",
+            "a policy matches and is in conflict, fails, is edited or is invalid",
+            COULD_NOT_RUN,
+        ],
+    ),
     ("lint", ["no error; with --strict, no warning", "an error; with --strict, a warning", "a file could not be read"]),
     ("convert", ["all is converted", "nothing is converted, or something is lost or guessed", COULD_NOT_RUN]),
     ("diff", ["nothing changes", "something changes", COULD_NOT_RUN]),
     ("drain", ["nothing waits", "something still waits", COULD_NOT_RUN]),
     ("check", ["no problem; with --strict, no warning", "a problem; with --strict, a warning", COULD_NOT_RUN]),
     ("status", ["every policy is ready", "a policy is not ready", COULD_NOT_RUN]),
-    ("rollout status", ["the rollout is complete", "the rollout is not complete; with --watch, it is halted", COULD_NOT_RUN]),
+    (
+        "rollout status",
+        ["the rollout is complete", "the rollout is not complete; with --watch, it is halted", COULD_NOT_RUN],
+    ),
     ("rollout remove", ["no content is left", "some content is left", COULD_NOT_RUN]),
-    ("uninstall", ["nothing is left; with --dry-run, nothing failed", "something is left; with --check, something is there", COULD_NOT_RUN]),
+    (
+        "uninstall",
+        [
+            "nothing is left; with --dry-run, nothing failed",
+            "something is left; with --check, something is there",
+            COULD_NOT_RUN,
+        ],
+    ),
     ("test", ["every case has its expected result", "a case has another result", "a case could not be run"]),
 ];
 

@@ -146,7 +146,8 @@ pub(super) async fn not_starting(
 
 /// A client of the selected cluster.
 pub(super) async fn connect(cluster: &Cluster) -> Result<Client> {
-    client::connect(logged_in(cluster).await?, &Arc::new(Metrics::default()))
+    let (config, place) = logged_in(cluster).await?;
+    client::connect_to(Some(place), config, &Arc::new(Metrics::default()))
 }
 
 /// The version of the server.
@@ -172,14 +173,18 @@ pub(super) async fn server_time(client: &Client) -> Timestamp {
 
 /// All API servers of the cluster.
 pub(super) async fn servers(cluster: &Cluster) -> Result<Servers> {
-    Servers::connect(logged_in(cluster).await?, Arc::new(Metrics::default()))
+    let ((config, place), metrics) = (logged_in(cluster).await?, Arc::new(Metrics::default()));
+    let client = client::connect_to(Some(place), config.clone(), &metrics)?;
+    Ok(Servers::behind(client, config, metrics))
 }
 
-async fn logged_in(cluster: &Cluster) -> Result<Config> {
+/// The configuration of a client, and the place of the server for messages.
+async fn logged_in(cluster: &Cluster) -> Result<(Config, String)> {
     if let Some(limit) = cluster.request_timeout {
         client::limit_requests(limit);
     }
-    client::logged_in(cluster.access().config()?).await
+    let (config, place) = cluster.access().config_and_place()?;
+    Ok((client::logged_in(config).await?, place))
 }
 
 /// The requested workloads, by kind, namespace and name.
@@ -187,9 +192,9 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Requested], scope: &Sc
     let is_named = asked.iter().any(Requested::is_named);
     ensure!(!(is_named && scope.all_namespaces), "a workload is named within one namespace: use -n instead of -A");
     ensure!(!(is_named && scope.selector.is_some()), "a workload is selected by name or by labels, not by both");
-    let config = logged_in(cluster).await?;
+    let (config, place) = logged_in(cluster).await?;
     let own = config.default_namespace.clone();
-    let client = client::connect(config, &Arc::new(Metrics::default()))?;
+    let client = client::connect_to(Some(place), config, &Arc::new(Metrics::default()))?;
     let is_wanted = |group: &str| asked.iter().any(|asked| asked.kind.may_be_in(group));
     let server = discovery::discover(&client, is_wanted).await.context(ASKING)?;
     let namespace = (!scope.all_namespaces).then(|| scope.namespace.clone().unwrap_or(own));

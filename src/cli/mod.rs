@@ -11,6 +11,7 @@ mod explain;
 mod facts;
 mod files;
 mod help;
+mod ignored;
 mod inject;
 mod installed;
 mod lint;
@@ -22,6 +23,7 @@ mod run;
 mod signals;
 mod site;
 mod status;
+mod support;
 mod test;
 mod uninject;
 mod uninstall;
@@ -82,6 +84,8 @@ enum Command {
     Status(status::StatusOptions),
     /// Show how far the rollout of a policy is; undo, pause, resume, restart, plan or remove it
     Rollout(rollout::RolloutOptions),
+    /// Write an archive for a bug report, without secrets
+    Support(support::SupportOptions),
     /// Remove the operator and all its registrations from the cluster, in a safe order
     Uninstall(uninstall::UninstallOptions),
     /// Run test cases: policies, a workload, and the expected result
@@ -124,7 +128,7 @@ impl TimingOption {
 const GROUPS: [(&str, &[&str]); 5] = [
     ("On files", &["inject", "uninject", "lint", "test", "convert"]),
     ("On files or a cluster", &["explain", "diff"]),
-    ("On a cluster", &["check", "status", "rollout", "drain", "uninstall"]),
+    ("On a cluster", &["check", "status", "rollout", "support", "drain", "uninstall"]),
     ("Operator", &["run", "crd"]),
     ("Other", &["completions", "man", "version", "help"]),
 ];
@@ -134,7 +138,9 @@ fn command() -> clap::Command {
     let command = help::with_help(Cli::command());
     let (groups, header) = (help::groups(&command), command.get_styles().get_header().to_owned());
     let options = format!("{header}Options:{header:#}\n{{options}}{{after-help}}");
-    command.help_template(format!("{{about-with-newline}}\n{{before-help}}{{usage-heading}} {{usage}}\n\n{groups}{options}"))
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{before-help}}{{usage-heading}} {{usage}}\n\n{groups}{options}"
+    ))
 }
 
 /// The result of a command that ran.
@@ -216,6 +222,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Check(options) => block_on(|| check::run(options, &mut out)),
         Command::Status(options) => block_on(|| status::run(options, &mut out)),
         Command::Rollout(options) => block_on(|| rollout::run(options, &mut out)),
+        Command::Support(options) => block_on(|| support::run(options, &mut out)),
         Command::Uninstall(options) => block_on(|| uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut command(), &mut out).map(|()| End::Fine),

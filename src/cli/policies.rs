@@ -13,7 +13,7 @@ use crate::cluster::client::{call, why};
 use crate::cluster::object::Object;
 use crate::cluster::revisions::{self, Knowledge, Revisions};
 use crate::cluster::{policies, watch};
-use crate::policy::{Policies, Policy, PolicyRef, Site};
+use crate::policy::{self, Policies, Policy, PolicyRef, Site};
 use crate::rollout::StoredRevision;
 use crate::rollout::stored::Recognition;
 use crate::timing::Timing;
@@ -31,6 +31,8 @@ use std::sync::Arc;
 /// A stored policy that is invalid.
 pub(super) struct InvalidPolicy {
     pub(super) name: String,
+    /// Whom users may ask; empty if unknown.
+    pub(super) contact: String,
     pub(super) violations: Vec<Violation>,
 }
 
@@ -110,7 +112,10 @@ pub(super) fn known(stored: &[Object], site: &Site) -> KnownPolicies {
                 known.idle.extend(idle.map(|why| (policy.name.clone(), why)));
                 valid.push(Arc::new(policy));
             }
-            Err(violations) => known.invalid.push(InvalidPolicy { name: object.name().to_owned(), violations }),
+            Err(violations) => {
+                let contact = policy::contact(&value["metadata"]);
+                known.invalid.push(InvalidPolicy { name: object.name().to_owned(), contact, violations });
+            }
         }
     }
     KnownPolicies { policies: Policies::new(valid), ..known }

@@ -30,7 +30,7 @@ pub(super) struct UninjectOptions {
 
 pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End> {
     let policies = names(&options.policies, options.manifests.reading())?;
-    let files = options.manifests.read()?;
+    let files = options.manifests.read(options.manifests.reading())?;
     let change = |manifest: &Manifest, notes: &mut Notes| {
         manifest.rewrite(|object| original(manifest, object, (&policies, options.recreate), notes))
     };
@@ -55,7 +55,8 @@ fn names(given: &[String], reading: Reading) -> Result<Vec<String>> {
         }
         let files = files::read(&[given.into()], reading)?;
         let objects = files.iter().flat_map(File::manifests).flat_map(Manifest::objects);
-        let found: Vec<_> = objects.filter(|object| policy_of(object).is_some()).map(|policy| policy.name().to_owned()).collect();
+        let found: Vec<_> =
+            objects.filter(|object| policy_of(object).is_some()).map(|policy| policy.name().to_owned()).collect();
         ensure!(!found.is_empty(), "--policy: no SidecarPolicy found in {given} (manifests are given with -f)");
         names.extend(found);
     }

@@ -5,12 +5,15 @@ mod report;
 mod summary;
 
 use super::facts::LiveFacts;
-use super::files::{self, Earlier, ReadOptions, Subject};
+use super::files::{self, Earlier, ReadOptions, Reading, Subject};
+use super::ignored::IgnoreOption;
 use super::live::{self, NotStarting, Requested, Scope};
 use super::output::Printing;
 use super::policies::{self, KnownPolicies};
 use super::site::SiteOptions;
 use super::{Cluster, End};
+use crate::api::code::Code;
+use crate::manifest::File;
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
 use clap::Args;
@@ -33,6 +36,8 @@ pub(super) struct ExplainOptions {
     /// Policies: files, folders, or - for standard input (repeatable) [default: those in the cluster]
     #[arg(short, long = "policy", value_name = "FILE")]
     policies: Vec<PathBuf>,
+    #[command(flatten)]
+    ignore: IgnoreOption,
     #[command(flatten)]
     earlier: Earlier,
     #[command(flatten)]
@@ -68,9 +73,13 @@ pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Re
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies), ("--earlier", earlier)])?;
     let asked = Requested::parse(&options.target)?;
     let mut site = options.site.site()?;
-    let known = known(&options, &site).await?;
-    let [manifests, earlier] = [&options.files, earlier].map(|paths| files::read(paths, options.reading.reading()));
+    let reading = options.reading.reading();
+    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
+    let given = files::read(&options.policies, reading)?;
+    let known = known(&options, &given, &site).await?;
+    let [manifests, earlier] = [&options.files, earlier].map(|paths| files::read(paths, reading));
     let (manifests, earlier) = (manifests?, earlier?);
+    let ignored = options.ignore.with(given.iter().chain(&manifests));
     let known = match options.files.is_empty() && earlier.is_empty() {
         true => known,
         false => {
@@ -87,8 +96,8 @@ pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Re
         let facts = LiveFacts::of_files(facts);
         ToExplain { subjects, not_starting: Vec::new(), facts, place: None, minor: site.minor }
     };
-    let mut reports: Vec<_> =
-        subjects.into_iter().map(|subject| ExplainReport::of(subject, &known, &facts, &site, minor)).collect();
+    let report = |subject| ExplainReport::of(subject, &known, &facts, &site, minor).without(&ignored);
+    let mut reports: Vec<_> = subjects.into_iter().map(report).collect();
     reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
     let printing = &options.printing;
     printing.output.report(
@@ -107,11 +116,12 @@ pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Re
     Ok(End::fine_if(!reports.iter().any(ExplainReport::is_finding)))
 }
 
-async fn known(options: &ExplainOptions, site: &Site) -> Result<KnownPolicies> {
+/// The policies: those in the files `given` or, without any, those of the cluster.
+async fn known(options: &ExplainOptions, given: &[File], site: &Site) -> Result<KnownPolicies> {
     if options.policies.is_empty() {
         return policies::in_cluster(&options.cluster, site, "--policy").await;
     }
-    let policies = files::policies(&options.policies, options.reading.reading(), site, "--policy")?;
+    let policies = files::policies_in(given, &options.policies, site, "--policy")?;
     Ok(KnownPolicies { policies, ..KnownPolicies::default() })
 }
 

@@ -4,7 +4,8 @@ mod junit;
 mod sarif;
 
 use super::End;
-use super::files::{self, Recursion, title};
+use super::files::{self, Reading, Recursion, title};
+use super::ignored::{IgnoreOption, Ignored};
 use super::output::{JUNIT, Output, Printing, SARIF, counted};
 use super::site::{SiteOptions, one_namespace};
 use crate::api::code::Code;
@@ -40,6 +41,8 @@ pub(super) struct LintOptions {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
+    ignore: IgnoreOption,
+    #[command(flatten)]
     printing: Printing<{ JUNIT | SARIF }>,
     #[command(flatten)]
     site: SiteOptions,
@@ -51,6 +54,7 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     let context = Context { site: options.site.site()?.for_files() };
     // Faults of one file must not hide those of others.
     let reading = options.recursion.reading(options.strict);
+    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
     let (mut files, mut faults) = source::read_what_can_be(&paths, reading.walk);
     files::note_asides(&reading.set_aside(&mut files, &mut faults));
     faults.extend(reading.faults(&files));
@@ -61,10 +65,12 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     }
     ensure!(!found.is_empty(), "no SidecarPolicy found in {}", files::names(&paths));
     let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
+    let ignored = options.ignore.with(&files);
     let mut findings = lint::lint(&subjects, &context);
-    let against = against_manifests(options, &subjects, &context);
+    let against = against_manifests(options, &subjects, &context, reading);
     // Findings about the policies are reported even if the manifests are unreadable.
     findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
+    findings.retain(|finding| is_wanted(finding, &subjects, &ignored));
     let report = LintReport::of(&findings, &subjects, &places, files.len());
     let worst = if options.strict { Severity::Warning } else { Severity::Error };
     let unread: Vec<_> = faults.iter().map(ToString::to_string).collect();
@@ -81,12 +87,24 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     Ok(End::fine_if(findings.iter().all(|finding| finding.severity > worst)))
 }
 
+/// Whether `finding` is reported. An error always is, because the operator rejects the policy for it.
+fn is_wanted(finding: &Finding, subjects: &[Subject], ignored: &Ignored) -> bool {
+    let Subject { place, name, .. } = &subjects[finding.subject];
+    finding.severity == Severity::Error || !ignored.has(finding.code, place, name)
+}
+
 /// The reasons why the policies would not be injected into the given workloads.
-fn against_manifests(options: &LintOptions, subjects: &[Subject], context: &Context) -> Result<Vec<Finding>> {
+fn against_manifests(
+    options: &LintOptions,
+    subjects: &[Subject],
+    context: &Context,
+    reading: Reading,
+) -> Result<Vec<Finding>> {
     if options.manifests.is_empty() {
         return Ok(Vec::new());
     }
-    let files = files::read(&options.manifests, options.recursion.reading(options.strict))?;
+    let files = files::read(&options.manifests, reading)?;
+    let ignored = options.ignore.with(&files);
     let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
     let found = files::workloads(&files, policies.kinds(), &options.namespace);
     if found.is_empty() {
@@ -96,8 +114,10 @@ fn against_manifests(options: &LintOptions, subjects: &[Subject], context: &Cont
     let facts = files::facts(&files, &options.namespace);
     let mut findings = Vec::new();
     for found in found {
-        let title = format!("{} ({})", title(&found.placed), found.source.unwrap_or_default());
-        findings.extend(lint::against(subjects, &policies, &found.placed, &title, &facts, &context.site));
+        let source = found.source.unwrap_or_default();
+        let title = format!("{} ({source})", title(&found.placed));
+        let against = lint::against(subjects, &policies, &found.placed, &title, &facts, &context.site).into_iter();
+        findings.extend(against.filter(|finding| !ignored.has(finding.code, &source, "")));
     }
     Ok(findings)
 }

@@ -50,6 +50,8 @@ pub type RawObject = serde_json::Map<String, serde_json::Value>;
            the end of an annotation key, and what users write into `scpol.dev/inject`.",
     printcolumn = r#"{ "name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status",
         "description": "True: as the spec wants it. False: not in force, the reason says why. Unknown: not looked at yet." }"#,
+    printcolumn = r#"{ "name": "Programmed", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Programmed\")].status",
+        "description": "True: new workloads that match get the template. False, too, if the policy is suspended or in Audit." }"#,
     printcolumn = r#"{ "name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason",
         "description": "Why, in one word. The documentation has a page with all of them, and what to do." }"#,
     printcolumn = r#"{ "name": "Engine", "type": "string", "jsonPath": ".status.engine",

@@ -207,7 +207,7 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 26] = [
+const CHECKS: [Check; 25] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
@@ -220,7 +220,6 @@ const CHECKS: [Check; 26] = [
     template::images,
     template::requests,
     secrets::literal,
-    template::quality,
     template::deprecated,
     template::ports,
     template::without_effect,
