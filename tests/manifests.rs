@@ -857,8 +857,8 @@ fn every_alert_has_its_runbook() {
             assert!(metrics.contains(metric) || others.contains(&metric), "{metric} does not exist");
         }
         let anchor = text(alert, "/alert").to_lowercase();
-        let page = "https://github.com/OWNER/REPOSITORY/blob/main/docs/alerts.md";
-        assert_eq!(text(alert, "/annotations/runbook_url"), format!("{page}#{anchor}"));
+        let address = "https://github.com/OWNER/REPOSITORY/blob/main/docs/alerts.md";
+        assert_eq!(text(alert, "/annotations/runbook_url"), format!("{address}#{anchor}"));
         let row = format!("| [{0}](#{anchor}) | {1} |", text(alert, "/alert"), text(alert, "/labels/severity"));
         assert!(page.contains(&row), "no row {row}");
     }

@@ -17,7 +17,7 @@ pub(super) struct DrainOptions {
     /// Only list the objects that wait; change nothing
     #[arg(long)]
     list: bool,
-    /// Clear this initializer instead of ours, a foreign one too
+    /// Clear this initializer instead of ours; it may be a foreign one
     #[arg(long, value_name = "NAME")]
     initializer: Option<String>,
     #[command(flatten)]

@@ -38,7 +38,7 @@ pub(super) struct Manifests {
 /// How far folders are read.
 #[derive(Args, Debug)]
 pub(super) struct Recursion {
-    /// Read the folders within folders, too
+    /// Read subfolders, too
     #[arg(short = 'R', long)]
     recursive: bool,
 }
@@ -55,7 +55,7 @@ impl Recursion {
 pub(super) struct ReadOptions {
     #[command(flatten)]
     recursion: Recursion,
-    /// Refuse documents that have a key twice [default: the last one counts, with a warning]
+    /// Reject documents with a duplicate key [default: the last one counts, with a warning]
     #[arg(long)]
     strict: bool,
 }

@@ -50,8 +50,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("Remove what all policies have added", "scpol uninject web.yaml"),
             ("Remove what one policy has added", "scpol uninject web.yaml -p envoy"),
             (
-                "Replace a pod by one without the sidecar",
-                "kubectl get pod web -o yaml | scpol uninject -f - --recreate -p envoy | kubectl replace --force -f -",
+                "Recreate a pod",
+                "kubectl get pod web -o yaml | scpol uninject -f - --recreate | kubectl replace --force -f -",
             ),
         ],
     ),

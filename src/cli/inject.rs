@@ -36,10 +36,10 @@ pub(super) struct InjectOptions {
     /// Print what changes, as a unified diff, instead of the manifests; the exit code is 1 if something does
     #[arg(long, conflicts_with = "output")]
     diff: bool,
-    /// Write every document in this format [default: as it came, byte for byte where it is not changed]
+    /// Write every document in this format [default: that of the file; unchanged documents keep their bytes]
     #[arg(short, long, value_enum)]
     output: Option<DocumentFormat>,
-    /// Say of every policy that is not injected why
+    /// Report why each other policy is not injected
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub(super) struct KnownPolicies {
     pub(super) policies: Policies,
     /// The invalid policies.
     pub(super) invalid: Vec<InvalidPolicy>,
-    /// The reasons why valid policies are not in force, by policy name.
+    /// The reasons why valid policies are not in effect, by policy name.
     pub(super) idle: BTreeMap<String, String>,
 }
 
@@ -140,7 +140,7 @@ fn is_accepted(object: &Value) -> bool {
         && condition_in(status, "Accepted").is_some_and(|accepted| accepted["status"] == "True")
 }
 
-/// The reason why a policy with this `status` is not in force although it should be.
+/// The reason why a policy with this `status` is not in effect although it should be.
 fn idle(status: &Value) -> Option<String> {
     match condition_in(status, "Programmed") {
         None => Some("no operator has seen it; is one running?".to_owned()),
@@ -215,7 +215,7 @@ pub(super) fn condition<'a>(status: &'a SidecarPolicyStatus, type_: &str) -> Opt
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the operator's last status says that the policy is in force.
+/// Whether the operator's last status says that the policy is in effect.
 pub(super) fn is_programmed(status: &SidecarPolicyStatus) -> bool {
     condition(status, "Programmed").is_some_and(|programmed| programmed.status == "True")
 }

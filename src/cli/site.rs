@@ -19,7 +19,7 @@ const TRUST: &str = "What policies are trusted with";
 /// Which operator it is.
 #[derive(Args, Debug)]
 pub(super) struct OperatorOptions {
-    /// Namespace that the operator runs in: always protected
+    /// Namespace of the operator, which no policy reaches
     #[arg(help_heading = OPERATOR, long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE, value_parser = one_namespace, hide_short_help = true)]
     pub(super) operator_namespace: String,
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
@@ -49,13 +49,13 @@ pub(super) fn one_namespace(text: &str) -> Result<String, String> {
 /// What policies are trusted with.
 #[derive(Args, Debug)]
 pub(super) struct TrustOptions {
-    /// Level of the Pod Security Standards that templates must keep to
+    /// Level of the Pod Security Standards that templates must meet
     #[arg(help_heading = TRUST, long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t, hide_short_help = true)]
     pod_security: Level,
-    /// Namespaces where they need not: for policies that name nothing but these in spec.namespaces
+    /// Namespaces where templates need not meet it, for policies with only these in spec.namespaces
     #[arg(help_heading = TRUST, long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name, hide_short_help = true)]
     privileged_namespaces: Vec<String>,
-    /// What else templates may hold, at whatever level
+    /// What else templates may contain, at any level
     #[arg(help_heading = TRUST, long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum, hide_short_help = true)]
     allow_in_templates: Vec<Power>,
     /// Images that templates may name: registries, repositories, images, or globs such as registry.example.com/mesh/*
@@ -86,8 +86,8 @@ pub(super) struct SiteOptions {
     /// Namespaces that no policy reaches, as the operator has them
     #[arg(help_heading = OPERATOR, long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name, hide_short_help = true)]
     protected_namespaces: Vec<String>,
-    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
-    /// of a live workload, its server's]
+    /// Version of the server and its nodes, which decides for example whether there are native sidecars [default: a current
+    /// one; for a live workload, that of its server]
     #[arg(help_heading = OPERATOR, long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION", hide_short_help = true)]
     kube_version: Option<String>,
 }

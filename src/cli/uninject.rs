@@ -20,10 +20,10 @@ pub(super) struct UninjectOptions {
     /// Take away only what this policy has added: its name, or its file (repeatable) [default: what all have; with --recreate: nothing]
     #[arg(short, long = "policy", value_name = "NAME|FILE")]
     policies: Vec<String>,
-    /// Of stored objects, for `kubectl replace --force`: also without what a create refuses, or decides anew
+    /// Prepare stored objects for `kubectl replace --force`: also remove what a create rejects or sets itself
     #[arg(long)]
     recreate: bool,
-    /// Write every document in this format [default: as it came, byte for byte where it is not changed]
+    /// Write every document in this format [default: that of the file; unchanged documents keep their bytes]
     #[arg(short, long, value_enum)]
     output: Option<DocumentFormat>,
 }

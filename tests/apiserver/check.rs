@@ -404,7 +404,7 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
     world.checks("certificate", &[("Ok", "-"), ("Problem", "SCP0322")]).await?;
     world.delete(&webhook).await?;
     let found = world.checks("registrations", &[("Problem", "SCP0306")]).await?;
-    found.says("policy `hooked` is said to be in force, and there is no mutatingwebhookconfigurations")?;
+    found.says("policy `hooked` is said to be in effect, and there is no mutatingwebhookconfigurations")?;
     operator.signal("CONT")?;
     wait_condition(&world.cluster, "hooked", "Ready", "False", "RemovedByHand").await?;
     world.checks("policy hooked", &[("Problem", "SCP0306")]).await?;

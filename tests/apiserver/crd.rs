@@ -140,7 +140,7 @@ fn without_nulls(value: &Value) -> Value {
 
 async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) -> Result<()> {
     let status = json!({
-        "conditions": [{ "type": "Ready", "status": "True", "reason": "Programmed", "message": "SCP0002: in force",
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "Programmed", "message": "SCP0002: in effect",
             "lastTransitionTime": "2020-02-02T02:02:02Z", "observedGeneration": 1 }],
         "observedGeneration": 1, "engine": "Initializer", "initializerName": "minimal.scpol.dev",
         "matched": 3, "injected": 2, "edited": 0, "outdated": 1, "missed": 0, "failed": 0, "pending": 0,
@@ -173,7 +173,7 @@ async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) ->
     let wide = table(&["get", "scpol", "minimal", "-o", "wide"]).await?;
     assert_eq!(wide[0][7..], ["EDITED", "UPDATED", "AGE", "MESSAGE", "INITIALIZER"]);
     assert_eq!(wide[1][7..9], ["0", "1"]);
-    assert_eq!(wide[1][10..].join(" "), "SCP0002: in force minimal.scpol.dev");
+    assert_eq!(wide[1][10..].join(" "), "SCP0002: in effect minimal.scpol.dev");
     Ok(())
 }
 

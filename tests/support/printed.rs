@@ -18,6 +18,8 @@ const OF_A_POD: &str = "the name of a command, in a message that names the pod";
 const OF_A_PAGE: &str = "the name of a command, in the head of a table of a page";
 const CONVERT: &str = "apiserver::migrate, which follows the steps of docs/migrate.md";
 
+const EXAMPLE: &str = "an example of a help, whose commands of ours a test parses";
+
 /// The texts as they stand in the sources.
 pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("kubectl api-resources", Here("")),
@@ -44,12 +46,16 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
         By("printed::a_pod_is_created_anew_by_the_command_that_status_prints"),
     ),
     ("kubectl get -n {} {} && ", By("printed::a_pod_is_created_anew_by_the_command_that_status_prints")),
+    ("kubectl get pod web -o yaml | scpol uninject -f - --recreate | kubectl replace --force -f -", Name(EXAMPLE)),
+    ("kubectl get scpol", Here("")),
     ("kubectl get scpol {policies_of}", Here("kubectl get scpol envoy")),
     ("kubectl get scpol {}", Here("kubectl get scpol envoy")),
+    ("kubectl kustomize . | scpol inject -f - -p policies -n shop-eu | kubectl apply -f -", Name(EXAMPLE)),
     ("kubectl kustomize FOLDER", Here("kubectl kustomize config/default")),
     ("kubectl kustomize FOLDER | scpol ... -f -", Here("kubectl kustomize config/default | scpol uninject -f -")),
     ("kubectl label initializerconfigurations {configurations} app.kubernetes.io/managed-by=scpol", By(CONVERT)),
     ("kubectl logs", Name("the name of a command, beside `kubectl describe`")),
+    ("kubectl logs -n scpol-system deploy/scpol", Name("it needs a node")),
     (
         r#"kubectl patch scpol {policy} --type=merge -p '{{"spec":{{"updateStrategy":{{"type":"RollingUpdate"}}}}}}'"#,
         Here(r#"kubectl patch scpol envoy --type=merge -p '{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}'"#),
@@ -77,6 +83,7 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("scpol inject", Name(OF_A_PAGE)),
     ("scpol inject -f MANIFESTS -p policies.yaml{} --diff", By("offline::commands, with docs/migrate.md")),
     ("scpol lint", Name(OF_A_PAGE)),
+    ("scpol rollout", Name(OF_A_POLICY)),
     ("scpol rollout history {policy}", Here("scpol rollout history envoy")),
     ("scpol rollout remove", Name(OF_A_POLICY)),
     ("scpol rollout restart", Name(OF_A_POLICY)),

@@ -320,7 +320,7 @@ impl Decision {
             decide_with(common, policy, workload, site)
         } else {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
-            Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
+            Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in effect".into() })
         };
         let mut is_judged = false;
         if policy.is_enforced() && !policy.validations.is_empty() {
@@ -708,7 +708,7 @@ fn templates<'a>(policies: &'a [Arc<Policy>], workload: &Workload, native_sideca
     delivered.map(|delivered| delivered.template()).collect()
 }
 
-/// The names of the `policies` in force of which `workload` has, under their markers, exactly an earlier content.
+/// The names of the `policies` in effect of which `workload` has, under their markers, exactly an earlier content.
 fn carrying_past(policies: &Policies, workload: &Workload) -> BTreeSet<String> {
     let mut carried = BTreeSet::new();
     // As most new workloads. In a custom resource, each policy gives its own path of the pod.

@@ -89,7 +89,7 @@ pub(super) struct PolicyAnswer {
 #[derive(Serialize, Debug, Default)]
 #[serde(rename_all = "camelCase")]
 struct AboutPolicy {
-    /// The reason why the policy is not in force although it is valid.
+    /// The reason why the policy is not in effect although it is valid.
     #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
     idle: Option<String>,
     /// Whom users may ask.
@@ -410,7 +410,7 @@ impl ExplainReport {
         notes.extend(not_starting);
         notes.extend(self.quality_of_service.iter().map(QualityChange::note));
         for answer in &self.policies {
-            notes.extend(answer.about.idle.iter().map(|why| format!("{} is not in force: {why}", answer.policy)));
+            notes.extend(answer.about.idle.iter().map(|why| format!("{} is not in effect: {why}", answer.policy)));
             if !answer.needs.is_empty() {
                 let needs = answer.needs.iter().cloned().collect::<Vec<_>>().join(", ");
                 notes.push(format!("{} needs in namespace `{}`: {needs}", answer.policy, self.namespace));

@@ -37,7 +37,7 @@ pub(super) struct LintOptions {
     /// Namespace of the workloads that name none
     #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = one_namespace)]
     namespace: String,
-    /// Take warnings for errors in the exit code, and refuse documents that have a key twice
+    /// Exit with 1 for warnings, too, and reject documents with a duplicate key
     #[arg(long)]
     strict: bool,
     #[command(flatten)]

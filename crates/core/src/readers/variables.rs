@@ -20,7 +20,7 @@ struct Meeting<'a> {
     source: &'a str,
 }
 
-/// Each added variable with each source of the same container, the last source first: it is the one in force.
+/// Each added variable with each source of the same container, the last source first: it is the one in effect.
 fn meetings<'a>(case: &'a Case<'_>) -> Vec<Meeting<'a>> {
     let mut found = Vec::new();
     for (list, item) in containers(case.after) {
