@@ -1601,6 +1601,7 @@ fn every_flag_with_a_version_or_a_namespace_judges_it() {
         (&["--operator-namespace", "a.b"], 5, "no Namespace can have this name"),
         (&["--protected-namespaces", "a,B"], 5, "no Namespace can have this name"),
         (&["--privileged-namespaces", "*"], 5, "no Namespace can have this name"),
+        (&["--initializer-name", "Sidecar"], 5, "no initializer can have this name"),
         (&["--kube-version", "1.5"], 5, "expected 1.12 or a later 1.x"),
         (&["--kube-version", "2.0"], 5, "expected 1.12 or a later 1.x"),
         (&["--ignore", "SCP9999"], 3, "there is no such code"),

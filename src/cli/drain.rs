@@ -2,6 +2,7 @@
 
 use super::live::Within;
 use super::output::{NAME, Output, Printing, age};
+use super::site::initializer_name;
 use super::waiting::{self, Waited, WaitingObject, WaitingObjects};
 use super::{Cluster, End, live};
 use crate::policy::Site;
@@ -18,7 +19,7 @@ pub(super) struct DrainOptions {
     #[arg(long)]
     list: bool,
     /// Clear this initializer instead of ours; it may be a foreign one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = initializer_name)]
     initializer: Option<String>,
     #[command(flatten)]
     within: Within,

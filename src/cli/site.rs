@@ -23,7 +23,7 @@ pub(super) struct OperatorOptions {
     #[arg(help_heading = OPERATOR, long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE, value_parser = one_namespace, hide_short_help = true)]
     pub(super) operator_namespace: String,
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
-    #[arg(help_heading = OPERATOR, long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',', hide_short_help = true)]
+    #[arg(help_heading = OPERATOR, long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',', value_parser = initializer_name, hide_short_help = true)]
     pub(super) initializer_names: Vec<String>,
 }
 
@@ -44,6 +44,15 @@ pub(super) fn one_namespace(text: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     Err("no Namespace can have this name; write it in lower case letters, digits and `-`, as in `shop-eu`".to_owned())
+}
+
+/// The name of an initializer, or an empty text as above.
+pub(super) fn initializer_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || (text.split('.').count() >= 3 && text.split('.').all(is_dns_label)) {
+        return Ok(text.to_owned());
+    }
+    Err("no initializer can have this name; write three or more segments in lower case, as in `envoy.example.com`"
+        .to_owned())
 }
 
 /// What policies are trusted with.

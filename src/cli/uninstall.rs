@@ -305,7 +305,7 @@ impl<W: Write> Uninstall<'_, W> {
         }
         let policies = policies::stored_or_none(self.installed.client).await?.len();
         let policies = counted(policies, "policy", "policies");
-        let fate = if self.options.crd { "deleted, with the definition" } else { "kept, without effect" };
+        let fate = if self.options.crd { "deleted, with the CRD" } else { "kept, without effect" };
         let version = &self.installed.server.version;
         eprint!(
             "Uninstall sidecar-policy ({pieces} objects) from this cluster ({version})? {policies}: {fate}. [y/N] "

@@ -6,7 +6,7 @@ use crate::prelude::*;
 use std::path::Path;
 use tokio::process::Command;
 
-crate::tests![the_archive_for_a_bug_report_has_what_it_says_and_no_secret];
+crate::tests![the_archive_for_a_bug_report_has_what_it_says_and_no_secret,];
 
 /// What nobody else may see. Each is planted where users put secrets.
 const PLANTED: [&str; 8] =
@@ -39,7 +39,7 @@ async fn unpacked(archive: &Path) -> Result<(String, Vec<String>)> {
 
 async fn the_archive_for_a_bug_report_has_what_it_says_and_no_secret() -> Result<()> {
     let flags = ["--allow-in-templates=csi-volumes"];
-    let (world, operator) = World::with(ControlPlane::builder(Version::V1_37)).await?.operated(&flags).await?;
+    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&flags).await?;
     let secret = json!({ "metadata": { "name": "planted" }, "stringData": { "key": PLANTED[5] } });
     request(&world.admin, "POST", SECRETS, &secret).await?;
     let spec = by("MutatingAdmissionPolicy", json!({ "template": template() }));

@@ -49,7 +49,7 @@ impl Collected {
         let room = SECRETS.saturating_sub(self.secrets.len());
         self.secrets.extend(secrets.into_iter().filter(|secret| secret.chars().count() >= SECRET).take(room));
         match serde_saphyr::to_string(&json!({ "items": objects })) {
-            Ok(text) => self.add(name, text),
+            Ok(text) => self.add(name, &text),
             Err(error) => self.missing.push(format!("{name}: {error}")),
         }
     }
@@ -57,16 +57,16 @@ impl Collected {
     /// Adds the text `found` as the file `name`.
     pub(super) fn text(&mut self, name: &str, found: Result<String>) {
         match found {
-            Ok(text) => self.add(name, text),
+            Ok(text) => self.add(name, &text),
             Err(error) => self.lacks(name, &error),
         }
     }
 
-    fn add(&mut self, name: &str, text: String) {
+    fn add(&mut self, name: &str, text: &str) {
         if text.len() > BYTES {
             self.missing.push(format!("{name}: the last {} bytes", text.len() - BYTES));
         }
-        self.files.push((name.to_owned(), beginning(&text, BYTES).to_owned()));
+        self.files.push((name.to_owned(), beginning(text, BYTES).to_owned()));
     }
 
     fn lacks(&mut self, name: &str, error: &anyhow::Error) {

@@ -77,8 +77,8 @@ pub(super) async fn run(options: SupportOptions, out: &mut impl Write) -> Result
 /// The policies, with their conditions.
 async fn policies(client: &Client, collected: &mut Collected) {
     let listed = live::list(&live::api(client, &policies::resource(), None), ListParams::default()).await;
-    let listed = listed.map_err(Into::into);
-    collected.objects("policies.yaml", listed.map(values), &Redaction::of_policies());
+    let listed = listed.map(|listed| values(&listed)).map_err(Into::into);
+    collected.objects("policies.yaml", listed, &Redaction::of_policies());
 }
 
 /// The registrations, without what they inject.
@@ -117,8 +117,9 @@ async fn operator(installed: &Installed<'_>, server: &str, collected: &mut Colle
 /// The events that the operator has written.
 async fn events(client: &Client, collected: &mut Collected) {
     let api = live::api(client, &live::resource("", "v1", "Event", "events"), None);
-    let listed = live::list(&api, ListParams::default().fields("source=scpol")).await.map_err(Into::into);
-    collected.objects("events.yaml", listed.map(values), &Redaction::default());
+    let listed = live::list(&api, ListParams::default().fields("source=scpol")).await;
+    let listed = listed.map(|listed| values(&listed)).map_err(Into::into);
+    collected.objects("events.yaml", listed, &Redaction::default());
 }
 
 /// Of each replica: its pod, the end of its log, and its metrics.
@@ -142,7 +143,7 @@ async fn text(client: &Client, path: &str) -> Result<String> {
     Ok(call(client.request_text(request)).await?)
 }
 
-fn values(objects: Vec<Object>) -> Vec<Value> {
+fn values(objects: &[Object]) -> Vec<Value> {
     objects.iter().map(Object::value).collect()
 }
 
