@@ -44,9 +44,9 @@ async fn the_archive_for_a_bug_report_has_what_it_says_and_no_secret() -> Result
     request(&world.admin, "POST", SECRETS, &secret).await?;
     let spec = by("MutatingAdmissionPolicy", json!({ "template": template() }));
     let last = json!({ "kubectl.kubernetes.io/last-applied-configuration": spec.to_string(), "scpol.dev/contact": "team-mesh" });
-    world.policy("envoy", spec).await?;
-    let path = "/apis/scpol.dev/v1alpha1/sidecarpolicies/envoy";
-    request(&world.admin, "PATCH", path, &json!({ "metadata": { "annotations": last } })).await?;
+    let mut policy = policy_object("envoy", &spec);
+    policy["metadata"]["annotations"] = last;
+    request(&world.admin, "POST", "/apis/scpol.dev/v1alpha1/sidecarpolicies", &policy).await?;
     in_force(&world.cluster, "envoy").await?;
     // A conflict: the event about it must not tell the variable of the application either.
     let mut taken = deployment("web");
