@@ -82,7 +82,7 @@ async fn the_archive_for_a_bug_report_has_what_it_says_and_no_secret() -> Result
         "team-mesh",
         "type: Programmed",
         "SCP0002",
-        "scpol-pods",
+        "scpol-deployments.apps",
         "SCP0200",
         "v1.37",
     ] {

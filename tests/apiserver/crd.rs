@@ -141,6 +141,8 @@ fn without_nulls(value: &Value) -> Value {
 async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) -> Result<()> {
     let status = json!({
         "conditions": [{ "type": "Ready", "status": "True", "reason": "Programmed", "message": "SCP0002: in effect",
+            "lastTransitionTime": "2020-02-02T02:02:02Z", "observedGeneration": 1 },
+            { "type": "Programmed", "status": "False", "reason": "Suspended", "message": "SCP0003: suspended",
             "lastTransitionTime": "2020-02-02T02:02:02Z", "observedGeneration": 1 }],
         "observedGeneration": 1, "engine": "Initializer", "initializerName": "minimal.scpol.dev",
         "matched": 3, "injected": 2, "edited": 0, "outdated": 1, "missed": 0, "failed": 0, "pending": 0,
@@ -168,7 +170,7 @@ async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) ->
     }
     assert_eq!(
         table(&["get", "scpol", "minimal"]).await?[1][..7],
-        ["minimal", "True", "True", "Programmed", "Initializer", "3", "2"]
+        ["minimal", "True", "False", "Programmed", "Initializer", "3", "2"]
     );
     let wide = table(&["get", "scpol", "minimal", "-o", "wide"]).await?;
     assert_eq!(wide[0][7..], ["EDITED", "UPDATED", "AGE", "MESSAGE", "INITIALIZER"]);

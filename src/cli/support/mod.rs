@@ -46,7 +46,7 @@ pub(super) struct SupportOptions {
 
 pub(super) async fn run(options: SupportOptions, out: &mut impl Write) -> Result<End> {
     let client = live::connect(&options.cluster).await?;
-    let server = live::version(&client).await?;
+    let server = live::offers(&client, std::iter::empty()).await?;
     let namespace = options.operator.operator_namespace.as_str();
     let installed = Installed { client: &client, server: &server, namespace };
     let mut collected = Collected::default();
