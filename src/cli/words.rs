@@ -80,7 +80,7 @@ pub(super) fn advised(mut error: clap::Error) -> clap::Error {
         ErrorKind::UnknownArgument => {
             let typed = word(ContextKind::InvalidArg).filter(|word| !word.starts_with('-'));
             typed.map(|word| match files::is_file(&word) {
-                true => format!("give files with a flag, each with its own: `-f {word}`"),
+                true => format!("give each file with a flag of its own, such as `-f {word}`"),
                 false => "a flag takes one value; repeat the flag for more".to_owned(),
             })
         }
