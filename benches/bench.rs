@@ -1,4 +1,4 @@
-//! `make bench`: measures the published figures on real 1.13.5 and 1.36.3 servers. `docs/benchmarks.md` lists the parts
+//! `make bench`: measures the published figures on real 1.13.5 and 1.36.3 servers. `benches/README.md` lists the parts
 //! and their bars.
 //!
 //! `cargo bench --bench bench -- language` runs one part; `parts::PARTS` lists all. `SCPOL_BENCH_ROUNDS=3` runs fewer

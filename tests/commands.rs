@@ -493,8 +493,35 @@ fn what_is_beside_manifests_in_a_repository_is_left_alone_and_noted() {
     // Alone, what is no object at all is an error, because there is nothing to do.
     for (file, ..) in beside {
         let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", &format!("all/{file}")], "");
-        let has_object = ["overlay/image.yaml", "overlay/replicas.yaml"].contains(&file);
-        assert_eq!(ended.code, if has_object { 0 } else { 2 }, "{file}: {ended:?}");
+        assert_eq!(ended.code, if file == "overlay/image.yaml" { 0 } else { 2 }, "{file}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_workload_is_set_aside_for_a_control_line_of_a_chart_and_for_no_other_text() {
+    let with = |line: &str| WEB.replacen("spec:", &format!("{line}\nspec:"), 1);
+    let scalar = "x:\n  vault: |\n    # {{- with secret \"a\" }}\n    # {{- end }}";
+    let (text, comment, control) = (with(scalar), with("# see {{ docs }}"), with("# {{- if .Values.on }}"));
+    for (workload, code, words) in [
+        (&text, 0, ""),
+        (&comment, 0, "the comment has a template (`{{`)"),
+        (&control, 2, "the template is not rendered"),
+        (&format!("{control}---\n{WEB}"), 0, "SCP0124"),
+        (&format!("{control}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\n"), 2, "not rendered"),
+    ] {
+        let folder = Folder::new().with("policy.yaml", POLICY).with("web.yaml", workload);
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "web.yaml"], "");
+        assert!(
+            ended.code == code && ended.err.contains(words) && (words.is_empty() == ended.err.is_empty()),
+            "{ended:?}"
+        );
+        assert_eq!(ended.out.contains("envoyproxy/envoy"), code == 0, "{ended:?}");
+    }
+    for (workload, code) in [(&text, 0), (&control, 2)] {
+        let folder = Folder::new().with("case/policy.yaml", POLICY).with("case/workload.yaml", workload);
+        let ended = folder.scpol(&["test", "--update", "case"], "");
+        assert_eq!(ended.code, code, "{ended:?}");
+        assert_eq!(folder.path("case/expected.yaml").exists(), code == 0);
     }
 }
 
@@ -711,6 +738,25 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
 }
 
 #[test]
+fn earlier_files_without_an_earlier_version_are_an_error() {
+    let renamed = POLICY.replacen("name: envoy", "name: other", 1);
+    for (earlier, words) in [
+        (WEB.to_owned(), "no SidecarPolicy there"),
+        (renamed.clone(), "only `other` there; expected an earlier version of a given policy"),
+        (POLICY.replace("spec:\n", "spec:\n  tempalte: {}\n"), "SidecarPolicy `envoy`: SCP0012"),
+        (format!("{renamed}---\n{POLICY}"), ""),
+    ] {
+        let folder = Folder::new().with("policy.yaml", POLICY).with("web.yaml", WEB).with("earlier.yaml", &earlier);
+        for command in ["inject", "explain"] {
+            let ended =
+                folder.scpol(&[command, "-p", "policy.yaml", "-f", "web.yaml", "--earlier", "earlier.yaml"], "");
+            assert_eq!(ended.code, if words.is_empty() { 0 } else { 2 }, "{ended:?}");
+            assert!(ended.err.contains(words), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn explain_mentions_a_port_that_two_containers_name_and_what_made_a_pod() {
     let ports = |container: &str| container.replace("\"}]", "\", ports: [{containerPort: 80}]}]");
     let folder = Folder::new().with("policy.yaml", ports(POLICY));
@@ -923,6 +969,11 @@ fn the_golden_workloads_come_back_as_they_were() {
         }
         let folder = Folder::new().with("policy.yaml", read("policy.yaml"));
         let ended = folder.inject(&workload);
+        // Without a pod template it is a patch, and there is no other workload.
+        if name == "no-pod-template" {
+            assert!(ended.code == 2 && ended.out.is_empty() && ended.err.contains("a patch of"), "{}", ended.err);
+            continue;
+        }
         if !case.join("expected.yaml").exists() {
             assert_eq!(ended.out, workload, "{name}: {}", ended.err);
             continue;
@@ -970,6 +1021,8 @@ fn the_examples_of_the_pages_print_what_the_pages_say() {
         ("docs/how-to/config-map.md", 1),
         ("docs/how-to/share-a-volume.md", 1),
         ("docs/how-to/windows-nodes.md", 1),
+        ("docs/write/policy.md", 1),
+        ("docs/write/validations.md", 1),
     ];
     for (page, least) in pages {
         check_examples(&root().join(page), least);

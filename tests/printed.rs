@@ -16,6 +16,21 @@ fn printed(source: &str) -> BTreeSet<String> {
     found.map(|command| command.as_str().replace('\u{1}', "\"")).collect()
 }
 
+/// Whether `tests` or `tests/apiserver` has that test, `module::function`.
+fn is_test(test: &str) -> bool {
+    let Some((module, function)) = test.split_once("::") else { return false };
+    ["tests", "tests/apiserver"].into_iter().any(|folder| {
+        let source = fs::read_to_string(source_of(folder).join(format!("{module}.rs"))).unwrap_or_default();
+        source.contains(&format!("fn {function}()"))
+    })
+}
+
+#[test]
+fn a_test_is_named_by_its_module_and_its_function() {
+    assert!(is_test("printed::a_test_is_named_by_its_module_and_its_function"));
+    assert!(!is_test("printed::no_test") && !is_test("printed") && !is_test("none::main"));
+}
+
 #[test]
 fn commands_are_found_in_backquotes_and_at_the_beginning_of_a_text() {
     let source = r#"
@@ -42,5 +57,8 @@ fn every_command_that_a_message_prints_is_tried() {
     for (command, tried) in PRINTED {
         let has_place = command.contains(['{', '<']) || command.contains("NAME") || command.contains("POLICY");
         assert!(*tried != Tried::Here("") || !has_place, "{command}: with which names is it tried?");
+        if let Tried::By(test) = tried {
+            assert!(is_test(test), "{command}: no test is called {test}");
+        }
     }
 }

@@ -10,9 +10,9 @@ use std::process::Command;
 
 /// A case: a folder with `policy.yaml`, `workload.yaml` and `expected.txt`.
 ///
-/// `expected.txt` has a line for each code that `inject`, `explain` and `lint --manifests` say, as `SCP0232 message`. A
-/// line that begins with `conflict` is a workload that is not injected. Without lines none of the three says a code of
-/// these.
+/// `expected.txt` has a line for each code that `inject`, `explain` and `lint --manifests` say, as
+/// `SCP0232 spec.template.imagePullSecrets: message`. `lint` names the field. A line that begins with `conflict` is a
+/// workload that is not injected. Without lines none of the three says a code of [`CODES`].
 fn cases() -> Vec<PathBuf> {
     let mut cases: Vec<_> = fs::read_dir(root().join("tests/readers")).unwrap().map(|it| it.unwrap().path()).collect();
     cases.sort();
@@ -31,12 +31,41 @@ fn scpol(folder: &Path, arguments: &[&str]) -> Ran {
     Ran { out: text(&output.stdout), err: text(&output.stderr), code: output.status.code().unwrap_or(-1) }
 }
 
-/// The codes of effects and of conflicts by facts.
-const CODES: [&str; 10] =
-    ["SCP0060", "SCP0200", "SCP0204", "SCP0205", "SCP0228", "SCP0232", "SCP0233", "SCP0234", "SCP0235", "SCP0236"];
+/// The codes of effects and of conflicts of a workload. What a policy does alone, such as SCP0057, is in `tests/lint`.
+const CODES: [&str; 14] = [
+    "SCP0060", "SCP0068", "SCP0200", "SCP0204", "SCP0205", "SCP0228", "SCP0232", "SCP0233", "SCP0234", "SCP0235",
+    "SCP0236", "SCP0240", "SCP0241", "SCP0242",
+];
 
 fn named(text: &str) -> Vec<&'static str> {
     CODES.into_iter().filter(|code| text.contains(code)).collect()
+}
+
+/// A line of `expected.txt`.
+struct Line<'a> {
+    code: &'a str,
+    field: &'a str,
+    message: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn of(line: &'a str) -> Self {
+        let (code, rest) = line.split_once(' ').unwrap_or_default();
+        let (field, message) = rest.split_once(": ").unwrap_or_default();
+        assert!(field.starts_with("spec.") && !message.is_empty(), "{line}: expected `CODE FIELD: MESSAGE`");
+        Self { code, field, message }
+    }
+
+    /// Whether the report of `lint` has it.
+    fn is_in(&self, report: &Value) -> bool {
+        let findings = report["items"].as_array().into_iter().flatten();
+        let text = |finding: &Value, field: &str| finding[field].as_str().unwrap_or_default().to_owned();
+        findings.into_iter().any(|finding| {
+            text(finding, "code") == self.code
+                && text(finding, "field") == self.field
+                && text(finding, "message").contains(self.message)
+        })
+    }
 }
 
 #[test]
@@ -57,11 +86,18 @@ fn the_commands_say_what_other_readers_do_and_nothing_where_nothing_is_lost() {
                 faults.push_str(&format!("\n{name}: {command} names {:?}, expected {codes:?}:\n{said}", named(said)));
             }
             for line in &lines {
-                let message = line.split_once(' ').map_or("", |(_, message)| message);
+                let Line { message, .. } = Line::of(line);
                 if !said.replace("\\\"", "\"").contains(message) {
                     faults.push_str(&format!("\n{name}: {command} does not say `{message}`:\n{said}"));
                 }
             }
+        }
+        let report: Value = serde_json::from_str(&lint.out).unwrap();
+        for line in lines.iter().filter(|line| !Line::of(line).is_in(&report)) {
+            faults.push_str(&format!(
+                "\n{name}: no finding of lint has code, field and message of {line}:\n{}",
+                lint.out
+            ));
         }
         let is_injected = inject.out.contains("injected.scpol.dev/");
         if is_injected == is_conflict || inject.code != i32::from(is_conflict) {

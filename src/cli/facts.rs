@@ -50,6 +50,7 @@ impl LiveFacts {
     }
 
     fn add(&mut self, fact: Fact, namespace: &str, object: &Object) {
+        let namespace = if fact.kind().is_namespaced { namespace } else { "" };
         self.facts.add(fact, namespace, Arc::new(object.value()));
     }
 
@@ -62,7 +63,7 @@ impl LiveFacts {
     }
 }
 
-/// The objects of that kind in `namespace`: that of the `name`, or all. None, if the server has no such kind.
+/// The objects of that kind in `namespace`, or in the cluster if they are in none: that of the `name`, or all. None, if the server has no such kind.
 async fn objects(
     client: &Client,
     kind: &FactKind,
@@ -71,7 +72,7 @@ async fn objects(
 ) -> Result<Vec<Object>, CallError> {
     for version in kind.versions {
         let resource = resource(kind.group, version, kind.kind, kind.resource);
-        let api = api(client, &resource, Some(namespace));
+        let api = api(client, &resource, kind.is_namespaced.then_some(namespace));
         let found = match name {
             Some(name) => call(api.get_opt(name)).await.map(|found| found.into_iter().collect()),
             None => list(&api, ListParams::default()).await,

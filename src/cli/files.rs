@@ -84,7 +84,7 @@ impl Reading {
     pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false, tells_asides: true };
 
     /// Sets aside the documents of `files` that are no complete objects, and returns one note for each file with such.
-    /// They are `faults` if there is no object at all.
+    /// They are `faults` if there is no object at all, or if there were workloads and all of them are set aside.
     pub(super) fn set_aside(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
         let mut told = self.take_asides(files, faults);
         told.retain(|_| self.tells_asides);
@@ -92,13 +92,17 @@ impl Reading {
     }
 
     fn take_asides(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
-        let is_object = |object: Object<'_>| !object.kind.is_empty() && !object.api_version.is_empty();
-        let has_objects = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).any(is_object);
+        let is_object = |object: &Object<'_>| !object.kind.is_empty() && !object.api_version.is_empty();
+        let has = |files: &[File], is: &dyn Fn(&Object<'_>) -> bool| {
+            files.iter().flat_map(File::manifests).flat_map(Manifest::objects).any(|object| is(&object))
+        };
+        let (has_objects, had_workloads) = (has(files, &is_object), has(files, &manifest::has_pods));
         let mut asides = match self.sets_aside {
-            true => manifest::set_aside(files),
+            true => manifest::set_aside(files, &std::env::current_dir().unwrap_or_default()),
             false => files.iter().flat_map(|file| file.asides.clone()).collect(),
         };
-        if !self.sets_aside || !has_objects {
+        let is_all = had_workloads && !has(files, &manifest::may_have_pods);
+        if !self.sets_aside || !has_objects || is_all {
             faults.append(&mut asides);
         }
         asides
@@ -130,10 +134,15 @@ pub(super) fn note_asides(asides: &[Fault]) {
     }
 }
 
-/// Warns of the duplicate keys in `files`.
+/// Warns of the duplicate keys in `files`, and of comments with a template.
 pub(super) fn warn_of_twins(files: &[File]) {
     for Twin { place, key } in twins(files) {
         remark(format_args!("warning: {place}: the key `{key}` is there twice; the last one counts, as for kubectl"));
+    }
+    for place in files.iter().flat_map(File::manifests).filter_map(manifest::templated_comment) {
+        remark(format_args!(
+            "warning: {place}: the comment has a template (`{{{{`): a change of the document loses it"
+        ));
     }
 }
 
@@ -403,6 +412,43 @@ pub(super) struct Earlier {
     pub(super) earlier: Vec<PathBuf>,
 }
 
+impl Earlier {
+    /// Reads the files, which have earlier versions of some of `policies`.
+    ///
+    /// # Errors
+    /// Every policy that cannot be read; or if none of `policies` is there.
+    pub(super) fn read(&self, reading: Reading, policies: &Policies) -> Result<Vec<File>> {
+        let files = read(&self.earlier, reading)?;
+        if files.is_empty() {
+            return Ok(files);
+        }
+        let (mut there, mut faults) = (Vec::new(), Vec::new());
+        for manifest in files.iter().flat_map(File::manifests) {
+            for object in manifest.objects() {
+                let name = object.name().to_owned();
+                let spec = manifest::policy_of(&object).map(|_| rules::decode(&object.body["spec"]));
+                match (spec, content_of(&object)) {
+                    (Some(Err(found)), _) => {
+                        let tell = |fault| format!("{}: {}", manifest.place, told(&name, fault));
+                        faults.extend(found.into_iter().map(tell));
+                    }
+                    (_, Some((policy, _))) => there.push(policy),
+                    (Some(Ok(_)), None) => there.push(name),
+                    (None, None) => {}
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(all(&faults));
+        }
+        let is_known = there.iter().any(|name| policies.iter().any(|policy| policy.name == *name));
+        let found =
+            if there.is_empty() { "no SidecarPolicy".to_owned() } else { format!("only `{}`", there.join("`, `")) };
+        ensure!(is_known, "{}: {found} there; expected an earlier version of a given policy", names(&self.earlier));
+        Ok(files)
+    }
+}
+
 /// `policies`, which recognize the contents of the SidecarPolicies and ControllerRevisions in `files` in workloads.
 pub(super) fn recognizing<'a>(policies: &Policies, files: impl IntoIterator<Item = &'a File>) -> Policies {
     let mut past: BTreeMap<String, Vec<Arc<Revision>>> = BTreeMap::new();
@@ -447,14 +493,14 @@ fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<(String, String
         let message = "SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned();
         return Err(vec![("metadata.name".to_owned(), message)]);
     }
-    lint::parse(object.body, site).map_err(|violations| {
-        let tell = |fault: Violation| {
-            let Violation { code, field, message } = fault;
-            let told = format!("SidecarPolicy `{name}`: {code} {}: {field}: {message}", code.name());
-            (field, told)
-        };
-        violations.into_iter().map(tell).collect()
-    })
+    let tell = |fault: Violation| (fault.field.clone(), told(name, fault));
+    lint::parse(object.body, site).map_err(|violations| violations.into_iter().map(tell).collect())
+}
+
+/// The fault of the policy `name` for an error.
+fn told(name: &str, fault: Violation) -> String {
+    let Violation { code, field, message } = fault;
+    format!("SidecarPolicy `{name}`: {code} {}: {field}: {message}", code.name())
 }
 
 /// `workload` as decisions see it: with the namespace in which it will be created, and the Namespace object from

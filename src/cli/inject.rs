@@ -63,7 +63,7 @@ pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> 
     let given = files::read(&options.policies, reading)?;
     let policies = files::policies_in(&given, &options.policies, &site, "--policy")?;
     let files = options.manifests.read(reading)?;
-    let earlier = files::read(earlier, reading)?;
+    let earlier = options.earlier.read(reading, &policies)?;
     let ignored = options.ignore.with(given.iter().chain(&files));
     let policies = files::recognizing(&policies, earlier.iter().chain(&files));
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();

@@ -1,7 +1,7 @@
 //! `scpol test`: runs test cases in folders, each a workload and policies with the expected result.
 
 use super::End;
-use super::files::{self, Reading, Subject, plan};
+use super::files::{self, Earlier, Reading, Subject, plan};
 use super::output::{self, JUNIT, Output, Printing, counted, remark, unified_diff};
 use super::site;
 use crate::api::pod_security::Level;
@@ -208,7 +208,7 @@ impl Case {
         let files = files::read(&[folder.join(WORKLOAD), folder.join(POLICY)], Reading::PLAIN)?;
         let policies = files::policies(&[folder.join(POLICY)], Reading::PLAIN, &site, "--policy")?;
         let earlier = Some(folder.join(EARLIER)).filter(|path| path.exists());
-        let earlier = files::read(&earlier.into_iter().collect::<Vec<_>>(), Reading::PLAIN)?;
+        let earlier = Earlier { earlier: earlier.into_iter().collect() }.read(Reading::PLAIN, &policies)?;
         let policies = files::recognizing(&policies, &earlier);
         let namespace = settings.namespace.as_deref().unwrap_or("default");
         let mut found = files::workloads(&files, policies.kinds(), namespace);

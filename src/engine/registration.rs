@@ -244,13 +244,18 @@ pub async fn register(
     if let Meanwhile::Only(objects) = meanwhile {
         let meanwhile: Vec<_> = objects.iter().collect();
         establish(registrar, engine, &meanwhile, Effect::Refuses, &mut Editions::new()).await?;
+        // If nothing rejects in the meantime, a rejecting object that already has its final form can stay.
+        let wanted = if meanwhile.is_empty() { &refusing } else { &meanwhile };
+        let mut staying = 0;
         for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
         {
-            // If nothing rejects in the meantime, a rejecting object that already has its final form can stay.
-            let stays = if meanwhile.is_empty() { &refusing } else { &meanwhile };
-            withdraw(registrar, resource, stays).await?;
+            staying += withdraw(registrar, resource, wanted).await?;
         }
-        released(registrar, &meanwhile).await?;
+        // What stays goes on rejecting.
+        let all_stay = !wanted.is_empty() && staying == wanted.len();
+        if meanwhile.is_empty() && !all_stay {
+            released(registrar).await?;
+        }
     }
     for (step, effect) in [(injecting, Effect::Injects), (refusing, Effect::Refuses)] {
         let doubt = establish(registrar, engine, &step, effect, &mut editions).await?;
@@ -305,7 +310,7 @@ async fn remove_all(
         let Some(served) = registrar.capabilities.registration(resource) else { continue };
         for RegistrationKey { name, .. } in keys.iter().filter(|key| key.resource == resource) {
             if requires_sidecar && !resources::refuses(resource) {
-                released(registrar, &[]).await?;
+                released(registrar).await?;
                 requires_sidecar = false;
             }
             remove(&registrar.client, &served, name).await?;
@@ -315,36 +320,36 @@ async fn remove_all(
     Ok(())
 }
 
-/// Deletes our objects of `resource` on this kind that differ from `wanted`.
-async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> Result<(), CallError> {
-    let Some(resource) = registrar.capabilities.registration(resource) else { return Ok(()) };
+/// Deletes our objects of `resource` on this kind that differ from `wanted`. Returns how many stay.
+async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> Result<usize, CallError> {
+    let Some(resource) = registrar.capabilities.registration(resource) else { return Ok(0) };
     let api = Api::<DynamicObject>::all_with(registrar.client.clone(), &resource);
     let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let own = shared_name(&registrar.kind);
     let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
     let listed = match call(api.list(&ours)).await {
         // Without the right to list, we made none, or made them when we had the right.
-        Err(error) if error.is_forbidden() => return Ok(()),
+        Err(error) if error.is_forbidden() => return Ok(0),
         listed => listed?,
     };
+    let mut staying = 0;
     for stored in listed {
         let mut stored = value(&stored);
         // The items of a list lack `apiVersion` and `kind`.
         (stored["apiVersion"], stored["kind"]) = (json!(resource.api_version), json!(resource.kind));
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
-        if is_of_kind(name_of(&stored)) && !is_wanted {
-            remove(&registrar.client, &resource, name_of(&stored)).await?;
+        match is_of_kind(name_of(&stored)) {
+            true if is_wanted => staying += 1,
+            true => remove(&registrar.client, &resource, name_of(&stored)).await?,
+            false => {}
         }
     }
-    Ok(())
+    Ok(staying)
 }
 
-/// Waits until the server accepts a probe that asks to be rejected. Returns at once if rejecting objects stay. Only the server knows
-/// whether it still rejects: the garbage collector may have deleted what rejects, and another leader may have registered it.
-async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallError> {
-    if !stays.is_empty() {
-        return Ok(());
-    }
+/// Waits until the server accepts a probe that asks to be rejected. Only the server knows whether it still rejects: the garbage
+/// collector may have deleted what rejects, and another leader may have registered it.
+async fn released(registrar: &Registrar) -> Result<(), CallError> {
     let Some(resource) = registrar.capabilities.resource(&registrar.kind) else { return Ok(()) };
     for asks in [PROBE_REFUSE, PROBE_REFUSE_IGNORING] {
         let (object, since) = (probe::object(&registrar.kind, &resource, asks), Instant::now());

@@ -20,6 +20,7 @@ use crate::rollout::{Answer, Done, Why};
 use crate::workload::{ObjectRef, Workload};
 use crate::workloads::census;
 use jiff::Timestamp;
+use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -271,33 +272,16 @@ impl At<'_> {
 
     /// Evicts the pod, because of `why`, unless the server would refuse the pod that its controller makes instead.
     async fn evict(&self, why: String) -> Result<Answer, String> {
-        match self.would_refuse().await {
+        let refused = match self.planned.may_evict {
+            true => {
+                let minor = self.operator.capabilities().known_minor();
+                would_refuse(&self.operator.client, self.resource, (self.workload, self.version), minor).await
+            }
+            false => None,
+        };
+        match refused {
             Some(answer) => Ok(answer),
             None => self.evict_now(why).await,
-        }
-    }
-
-    /// What to do instead of an eviction, because the server would refuse the pod that is made anew. None if it would accept it, and if
-    /// that cannot be tried: without the right to create pods, and on servers that let new pods wait for initializers.
-    async fn would_refuse(&self) -> Option<Answer> {
-        let (client, namespace) = (&self.operator.client, &self.planned.object.namespace);
-        let is_old = self.operator.capabilities().known_minor().is_some_and(|minor| minor < WITHOUT_INITIALIZERS);
-        let right = || Right::everywhere("create", "", "pods").within(namespace);
-        if is_old || !self.planned.may_evict || !may(client, &right()).await.unwrap_or_default() {
-            return None;
-        }
-        let replacement = refit::made_anew(self.workload);
-        let error = trial::create(client, self.resource, namespace, &replacement, Strictness::Lenient).await.err()?;
-        let left = |code: Code| Some(self.left(code, format!("a new pod would be refused: {error}")));
-        match error.means() {
-            Meaning::MissingRight => None,
-            means if means.is_rejection() && error.is_without_dry_run() => None,
-            // The old pod counts until it is gone.
-            Meaning::Quota if !refit::still_exceeds(self.workload, &error.exceeded()) => None,
-            Meaning::Quota => left(Code::QuotaExceeded),
-            Meaning::Admission => left(Code::AdmissionDenied),
-            Meaning::Rules => left(Code::ResultInvalid),
-            _ => Some(Answer::Failed(format!("cannot try the create of a pod: {error}"))),
         }
     }
 
@@ -317,6 +301,37 @@ impl At<'_> {
 /// Those of a patch, under a name by which users recognise it in `metadata.managedFields`.
 fn parameters() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// What to do instead of an eviction of `pod`, which is read in that version, because the server would refuse the pod that is made
+/// anew. None if it would accept it, and if that cannot be tried: without the right to create pods, and on servers that let new pods
+/// wait for initializers. `resource` is that of pods, `minor` that of the server, if it is known.
+pub async fn would_refuse(
+    client: &Client,
+    resource: &ApiResource,
+    (pod, version): (&Workload, u64),
+    minor: Option<u32>,
+) -> Option<Answer> {
+    let right = Right::everywhere("create", "", "pods").within(pod.namespace());
+    if minor.is_some_and(|minor| minor < WITHOUT_INITIALIZERS) || !may(client, &right).await.unwrap_or_default() {
+        return None;
+    }
+    let replacement = refit::made_anew(pod);
+    let error = trial::create(client, resource, pod.namespace(), &replacement, Strictness::Lenient).await.err()?;
+    let left = |code| {
+        let message = format!("a new pod would be refused: {error}");
+        Some(Answer::Left(version, Why { code, message }))
+    };
+    match error.means() {
+        Meaning::MissingRight => None,
+        means if means.is_rejection() && error.is_without_dry_run() => None,
+        // The old pod counts until it is gone.
+        Meaning::Quota if !refit::still_exceeds(pod, &error.exceeded()) => None,
+        Meaning::Quota => left(Code::QuotaExceeded),
+        Meaning::Admission => left(Code::AdmissionDenied),
+        Meaning::Rules => left(Code::ResultInvalid),
+        _ => Some(Answer::Failed(format!("cannot try the create of a pod: {error}"))),
+    }
 }
 
 /// Evicts `pod` by the Eviction API, so that PodDisruptionBudgets hold: only in the version that was read. `minor` is that of the

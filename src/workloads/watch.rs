@@ -11,6 +11,7 @@ use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::rights::WatchRefusals;
 use crate::cluster::watch::{WatchState, seconds, watched};
+use crate::rollout::by_hand::Keeper;
 use crate::survival;
 use crate::workload::{Kind, ObjectRef, Workload};
 use futures::{TryStreamExt, pin_mut};
@@ -208,10 +209,36 @@ pub async fn look_at_pods(workloads: &Workloads, due: Vec<(ObjectRef, Unready)>)
             Some((pod.name().to_owned(), stuck))
         });
         let stuck = stuck.collect();
-        let demand = || keeper?.demand(&listed, Timestamp::now());
-        let by_hand = survival::attempt(&workloads.operator.metrics, "looking at pods", demand).flatten();
+        let by_hand = match keeper {
+            Some(keeper) => asked_of_a_person(workloads, &api, &selector, &keeper).await,
+            None => None,
+        };
         workloads.starts(|starts| starts.listed(&object, PodsSeen { stuck, by_hand }));
     }
+}
+
+/// The most pods of an earlier template that are looked at: as many as a page of `kubectl` has.
+const EARLIER_PODS: u32 = 500;
+
+/// What a person must do about pods of an earlier template, which have the labels of `selector` and which `keeper` does not replace.
+async fn asked_of_a_person(
+    workloads: &Workloads,
+    api: &Api<Object>,
+    selector: &str,
+    keeper: &Keeper,
+) -> Option<String> {
+    let earlier = format!("{selector},{}", keeper.earlier());
+    let listed = match call(api.list(&ListParams::default().labels(&earlier).limit(EARLIER_PODS))).await {
+        Ok(listed) => listed,
+        Err(error) => {
+            debug!(selector = earlier, %error, "Cannot list pods of an earlier template");
+            return None;
+        }
+    };
+    let pods = Kind::find("", "pods").expect("it is built in");
+    let pods: Vec<_> = listed.items.iter().map(|pod| Workload::new(pods, pod.value())).collect();
+    let demand = || keeper.demand(&pods, Timestamp::now());
+    survival::attempt(&workloads.operator.metrics, "looking at pods", demand).flatten()
 }
 
 /// Counts every stored object of `kind` again, after a change of the policies or to correct missed events. Returns the objects

@@ -321,8 +321,21 @@ async fn running_pods_are_evicted_by_a_removal_at_the_pace_of_the_policy_and_a_b
     assert_eq!(told(&done, &["result", "code"]), results);
     ensure!(std::fs::read_to_string(&said)?.contains("it was interrupted"), "{done}");
 
-    // The next one goes on where that has ended.
+    // A pod stays whose replacement the server would refuse.
     world.delete(&budget).await?;
+    let ranges = "/api/v1/namespaces/default/limitranges";
+    let range = json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "small" },
+        "spec": { "limits": [{ "type": "Pod", "max": { "cpu": "1" } }] },
+    });
+    request(&world.admin, "POST", ranges, &range).await?;
+    let done = report(&world, &["remove", "envoy", "--yes"], 1).await?;
+    assert_eq!(told(&done, &["result", "code"]), ["Left SCP0204", "Left SCP0412"]);
+    ensure!(done.to_string().contains("a new pod would be refused: "), "{done}");
+    wait_pods(&world, "kept", 1, &["app", "envoy"]).await?;
+    world.delete(&format!("{ranges}/small")).await?;
+
+    // The next one goes on where that has ended.
     let before = ready_pods(&world, "web").await?;
     let said = rollout(&world, &["remove", "envoy", "--yes"], 1).await?;
     ensure!(said.contains("evicted, 1 of 1") && said.contains("SCP0412"), "{said}");

@@ -158,6 +158,7 @@ pub(super) const CASES: &[Case] = &[
     ("tag-of-an-application", "§a: !foo 1\n", Some((Value, TAGS))),
     ("control-character", "§a: x\u{7}\n", None),
     ("next-line-character", "§a: x\u{85}y\n", Some((Ours, BREAKS))),
+    ("next-line-character-in-quotes", "§a: \"x\u{85}y\"\n", Some((Value, BREAKS))),
     ("line-separator-character", "§a: \"x\u{2028}y\"\n", None),
     ("carriage-return-alone", "§a: 1\rb: 2\r", None),
     ("unrendered-template", "§a: {{ .Values.x }}\n", None),

@@ -5,7 +5,7 @@
 pub(crate) enum Tried {
     /// By this script, which `tests/apiserver/printed.rs` runs on a prepared cluster. Empty: the command itself.
     Here(&'static str),
-    /// By the test of that name.
+    /// By that test, as `module::function`.
     By(&'static str),
     /// It is no command to be followed as it stands, for this reason.
     Name(&'static str),
@@ -16,7 +16,8 @@ use Tried::{By, Here, Name};
 const OF_A_POLICY: &str = "the name of a command, in a message about one policy";
 const OF_A_POD: &str = "the name of a command, in a message that names the pod";
 const OF_A_PAGE: &str = "the name of a command, in the head of a table of a page";
-const CONVERT: &str = "apiserver::migrate, which follows the steps of docs/migrate.md";
+/// It follows the steps of `docs/migrate.md`.
+const CONVERT: &str = "migrate::an_old_initializer_hands_over_and_no_create_hangs_or_is_missed";
 
 const EXAMPLE: &str = "an example of a help, whose commands of ours a test parses";
 
@@ -81,7 +82,10 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("scpol explain", Name("the name of a command, in a message about one workload")),
     ("scpol help", Here("")),
     ("scpol inject", Name(OF_A_PAGE)),
-    ("scpol inject -f MANIFESTS -p policies.yaml{} --diff", By("offline::commands, with docs/migrate.md")),
+    (
+        "scpol inject -f MANIFESTS -p policies.yaml{} --diff",
+        By("commands::the_examples_of_the_pages_print_what_the_pages_say"),
+    ),
     ("scpol lint", Name(OF_A_PAGE)),
     ("scpol rollout", Name(OF_A_POLICY)),
     ("scpol rollout history {policy}", Here("scpol rollout history envoy")),
@@ -91,12 +95,15 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("scpol rollout resume POLICY", Here("scpol rollout resume envoy")),
     ("scpol rollout resume {name}", Here("scpol rollout resume envoy")),
     ("scpol rollout status POLICY", Here("scpol rollout status envoy")),
-    ("scpol rollout undo POLICY", By("rollout_commands")),
+    (
+        "scpol rollout undo POLICY",
+        By("rollout_commands::a_rollout_is_planned_followed_paused_resumed_and_undone_by_commands"),
+    ),
     ("scpol status", Here("")),
     ("scpol status POLICY", Here("scpol status envoy")),
     ("scpol status POLICY -n {namespace}", Here("scpol status envoy -n default")),
     ("scpol status {name}", Here("scpol status envoy")),
     ("scpol uninject", Name("the name of a command, in a message about a manifest")),
     ("scpol uninject -f FILE -p {policy}", Here("scpol uninject -f tests/golden/env-equal/workload.yaml -p envoy")),
-    ("scpol uninstall", By("uninstall")),
+    ("scpol uninstall", By("uninstall::beside_an_operator_that_works_no_create_hangs_and_nothing_is_left")),
 ];

@@ -592,7 +592,7 @@ impl Decision {
                 Conflict { code, message: conflict.message.clone() }
             });
             let some: Vec<&Template> = together.iter().map(|at| templates[*at]).collect();
-            match clash.or_else(|| inject::excess(workload, &some)) {
+            match clash.or_else(|| inject::excess(workload, &some, self.standard())) {
                 None => fitting = together,
                 Some(conflict) => level.iter().for_each(|policy| self.fail(policy.clone(), conflict.clone().into())),
             }

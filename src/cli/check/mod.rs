@@ -18,7 +18,7 @@ use super::site::SiteOptions;
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
-use crate::cli::policies::{known, status, stored_or_none};
+use crate::cli::policies::{known, recognizing, status, stored_or_none};
 use crate::cluster::object::Object;
 use crate::engine::EngineName;
 use crate::policy::{Policies, Site};
@@ -83,7 +83,7 @@ pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<E
     let site = options.site.site()?;
     // The checks of policies report a missing right to read them.
     let stored = stored_or_none(&client).await;
-    let known = known(stored.as_deref().unwrap_or_default(), &site);
+    let known = recognizing(&client, known(stored.as_deref().unwrap_or_default(), &site), &site).await;
     let groups: BTreeSet<&str> = known.policies.kinds().map(|kind| kind.group.as_str()).collect();
     let server = servers.discover(|group| groups.contains(group)).await.context(live::ASKING)?;
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };

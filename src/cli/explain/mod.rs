@@ -77,8 +77,8 @@ pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Re
     let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
     let given = files::read(&options.policies, reading)?;
     let known = known(&options, &given, &site).await?;
-    let [manifests, earlier] = [&options.files, earlier].map(|paths| files::read(paths, reading));
-    let (manifests, earlier) = (manifests?, earlier?);
+    let manifests = files::read(&options.files, reading)?;
+    let earlier = options.earlier.read(reading, &known.policies)?;
     let ignored = options.ignore.with(given.iter().chain(&manifests));
     let known = match options.files.is_empty() && earlier.is_empty() {
         true => known,

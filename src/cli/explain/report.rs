@@ -10,7 +10,7 @@ use crate::cli::output::{Printing, counted};
 use crate::cli::policies::{InvalidPolicy, KnownPolicies};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::{self, Edit, marker};
-use crate::lint::{hook, late_references, needs, over_sources, shared_ports, vet};
+use crate::lint::{hook, late_references, needs, shared_ports, vet};
 use crate::policy::checks::unheard;
 use crate::policy::{Policy, Site};
 use crate::readers::{self, Facts};
@@ -483,7 +483,6 @@ impl PolicyAnswer {
                 .into_iter()
                 .map(|(code, field, message)| Noted::new(code, format!("{field} {message}")))
                 .chain(late_references(policy, injected).into_iter().map(|note| Noted::new(Code::LateReference, note)))
-                .chain(over_sources(policy, injected).into_iter().map(|note| Noted::new(Code::MergedOverSources, note)))
                 .collect(),
             ..Self::default()
         }

@@ -140,6 +140,8 @@ pub enum Inherited {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standard {
     minor: u32,
+    /// The minor version of the server, [`LATEST`] if it is unknown.
+    server: u32,
 }
 
 /// The first minor version of servers that enforce the labels by default. For older ones, admission webhooks do: those
@@ -148,11 +150,17 @@ const ENFORCED_SINCE: u32 = 23;
 
 impl Standard {
     /// The newest one.
-    pub const NEWEST: Self = Self { minor: LATEST };
+    pub const NEWEST: Self = Self { minor: LATEST, server: LATEST };
 
     /// The standard of a server of Kubernetes 1.`minor`, the newest one if that is unknown.
     pub fn of(minor: Option<u32>) -> Self {
-        minor.filter(|minor| *minor >= ENFORCED_SINCE).map_or(Self::NEWEST, |minor| Self { minor })
+        let server = minor.unwrap_or(LATEST);
+        Self { minor: if server >= ENFORCED_SINCE { server } else { LATEST }, server }
+    }
+
+    /// True if and only if the server is of that minor version, or a later one, or if its version is unknown.
+    pub fn is_since(self, minor: u32) -> bool {
+        self.server >= minor
     }
 }
 

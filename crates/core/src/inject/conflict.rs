@@ -46,7 +46,7 @@ pub(super) fn check(
     let conflict = unmet::label_of_jobs(pod, template)
         .or_else(taken)
         .or_else(|| own.iter().find_map(|own| join::conflict(own, template)))
-        .or_else(|| fit::conflict(pod, template))
+        .or_else(|| fit::conflict(pod, template, standard))
         .or_else(|| missing_volume(pod, template))
         .or_else(|| own.iter().find_map(|own| mount_conflict(own, template)))
         .or_else(|| unmet::first(pod, template, standard));

@@ -8,14 +8,19 @@ use super::obstacle::Conflict;
 use super::owners::Owned;
 use super::pod::Pod;
 use crate::api::code::Code;
+use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::{Place, PodFields};
 use json_patch::PatchOperation;
 use serde_json::Value;
 
 /// How many name servers a pod may have.
 const MAX_NAMESERVERS: usize = 3;
-/// How many search domains a pod may have, and how many characters they may have together: on servers below 1.26, and on later ones.
-const MAX_SEARCHES: [(usize, usize); 2] = [(6, 256), (32, 2048)];
+/// How many search domains a pod may have, and how many characters they may have together.
+const MAX_SEARCHES: (usize, usize) = (32, 2048);
+/// The same on servers below [`LONG_SEARCHES_SINCE`].
+const MAX_SEARCHES_BEFORE: (usize, usize) = (6, 256);
+/// The minor version of the first servers that take more (feature `ExpandedDNSConfig`).
+const LONG_SEARCHES_SINCE: u32 = 26;
 
 /// What the pod has of a field of a template.
 pub(super) enum Gap {
@@ -108,15 +113,15 @@ fn is_malformed(pod: &Pod<'_>, list: &PodList) -> bool {
 }
 
 /// A field of the pod that `template` would have to change.
-pub(super) fn conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+pub(super) fn conflict(pod: &Pod<'_>, template: &Template, standard: Standard) -> Option<Conflict> {
     let different = |gap| if let Gap::Different(message) = gap { Some(message) } else { None };
     let message = gaps(pod, template).into_iter().find_map(different);
     let message = message.map(|message| Conflict { code: Code::PodSettingConflict, message });
-    message.or_else(|| together(pod, &[template]))
+    message.or_else(|| together(pod, &[template], standard))
 }
 
 /// A limit of the server that the pod would exceed with the items of all `templates`.
-pub(super) fn together(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
+pub(super) fn together(pod: &Pod<'_>, templates: &[&Template], standard: Standard) -> Option<Conflict> {
     templates.iter().find(|template| template.pod_fields().is_some_and(|fields| fields.dns_config.is_some()))?;
     let spec = pod.spec_value()?;
     let conflict = |what: String| Some(Conflict { code: Code::PodSettingConflict, message: what });
@@ -138,11 +143,11 @@ pub(super) fn together(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflic
             }
             continue;
         }
-        let is_in =
-            |(most, longest): &&(usize, usize), items: &[String]| items.len() <= *most && length(items) <= *longest;
+        let is_in = |(most, longest): (usize, usize), items: &[String]| items.len() <= most && length(items) <= longest;
         // A pod with more shows that its server takes more.
-        let limit = MAX_SEARCHES.iter().find(|limit| is_in(limit, &theirs)).unwrap_or(&MAX_SEARCHES[1]);
-        if !is_in(&limit, &all) {
+        let takes_more = standard.is_since(LONG_SEARCHES_SINCE) || !is_in(MAX_SEARCHES_BEFORE, &theirs);
+        let limit = if takes_more { MAX_SEARCHES } else { MAX_SEARCHES_BEFORE };
+        if !is_in(limit, &all) {
             let (most, longest) = limit;
             return conflict(format!(
                 "the pod would have {} search domains with {} characters, more than {most} or {longest}",
@@ -257,7 +262,6 @@ impl Fits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pod_security::Standard;
     use crate::api::v1alpha1::Position;
     use crate::inject::round_trip::{goes_as_it_came, injected};
     use crate::inject::{LeftoverCause, plan, undo};
@@ -320,6 +324,36 @@ mod tests {
         };
         assert!(fits(&[&one]) && fits(&[&other]) && !fits(&[&one, &other]));
         assert!(!fits(&[&dns("two", &["10.0.0.3", "10.0.0.4"])]) && fits(&[&dns("there", &["10.0.0.2"])]));
+    }
+
+    #[test]
+    fn search_domains_are_as_many_as_the_server_takes() {
+        let domains = |count: usize, length: usize| -> Vec<String> {
+            (0..count).map(|index| format!("{}{index:02}", "d".repeat(length - 2))).collect()
+        };
+        let ours = |length: usize| template("dns", &json!({"dnsConfig": {"searches": ["o".repeat(length)]}}));
+        let (old, new) = ([Some(13), Some(25)], [Some(26), Some(37), None]);
+        for (theirs, length, is_taken_by_old, is_taken) in [
+            (domains(5, 9), 9, true, true),
+            (domains(6, 9), 9, false, true),
+            (domains(5, 42), 42, false, true),
+            (domains(5, 42), 41, true, true),
+            // The pod shows that its server takes more.
+            (domains(7, 9), 9, true, true),
+            (domains(31, 9), 9, true, true),
+            (domains(32, 9), 9, false, false),
+            (domains(10, 200), 38, true, true),
+            (domains(10, 200), 39, false, false),
+        ] {
+            let users = pod(json!({"dnsConfig": {"searches": theirs}}));
+            let ours = ours(length);
+            for (minors, expected) in [(&old[..], is_taken_by_old), (&new[..], is_taken)] {
+                for minor in minors {
+                    let planned = plan(&users, &[&ours], &[&ours], Standard::of(*minor));
+                    assert_eq!(planned.is_ok(), expected, "{minor:?} {} {length}", users.body);
+                }
+            }
+        }
     }
 
     fn fields() -> impl Strategy<Value = Value> {

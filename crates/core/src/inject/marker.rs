@@ -136,12 +136,18 @@ pub(super) fn parse(value: &str) -> Option<Marker> {
     if !is_within(value, MAX_LENGTH) {
         return None;
     }
-    let marker: Marker = serde_json::from_str(value).ok()?;
+    let mut marker: Marker = serde_json::from_str(value).ok()?;
     let is_hash =
         marker.hash.len() == 16 && marker.hash.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     let is_pointer = |text: &String| text.split('~').skip(1).all(|escaped| escaped.starts_with(['0', '1']));
     let is_ours = marker.v == VERSION && is_hash && marker.added.iter().chain(&marker.nulls).all(is_pointer);
-    (is_ours && serde_json::to_string(&marker).is_ok_and(|written| written == value)).then_some(marker)
+    if !is_ours || serde_json::to_string(&marker).ok()? != value {
+        return None;
+    }
+    // Injection lists nothing twice. Whoever does makes each look at the entries below a repeated one cost as much again.
+    let mut seen = HashSet::new();
+    marker.added.retain(|pointer| seen.insert(pointer.clone()));
+    Some(marker)
 }
 
 /// The beginning of every marker, up to its hash.

@@ -188,8 +188,8 @@ pub(crate) fn collisions_in(workload: &Workload, templates: &[&Template]) -> Vec
 }
 
 /// The first conflict with `workload` that only several of `templates` together have.
-pub(crate) fn excess(workload: &Workload, templates: &[&Template]) -> Option<Conflict> {
-    unmet::together(&Pod::of(workload).ok()?, templates)
+pub(crate) fn excess(workload: &Workload, templates: &[&Template], standard: Standard) -> Option<Conflict> {
+    unmet::together(&Pod::of(workload).ok()?, templates, standard)
 }
 
 /// Whether `template` can be injected into `workload` without a change of existing content. `matching` are the
@@ -307,7 +307,7 @@ pub(crate) fn plan_with(
         return Err(conflict);
     }
     templates.iter().try_for_each(|template| conflict::check(&pod, template, matching, standard))?;
-    unmet::together(&pod, templates).map_or(Ok(()), Err)?;
+    unmet::together(&pod, templates, standard).map_or(Ok(()), Err)?;
     let owned = Owned::beside(workload, templates, markers);
     // The user's containers first, because items before them change their index.
     let (mut groups, joining) = inner_of(&pod, templates, matching, &owned)?;

@@ -61,8 +61,8 @@ impl Owned {
 
     /// True if and only if a marker that stays lists the variable `pointer`, and parts of its value.
     pub(super) fn has_joint(&self, pointer: &Pointer) -> bool {
-        let value = || format!("{pointer}/{VALUE}/");
-        self.has(pointer) && self.added.iter().any(|other| other.starts_with(&value()))
+        let value = format!("{pointer}/{VALUE}/");
+        self.has(pointer) && self.added.iter().any(|other| other.starts_with(&value))
     }
 
     /// The created lists and maps from the pod down to `parent`, outermost first, for a marker: those for which `is_absent` is

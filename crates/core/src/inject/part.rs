@@ -165,11 +165,6 @@ fn are_outermost(value: &str, parts: &[Part<'_>]) -> bool {
 }
 
 impl Template {
-    /// The names of its variables that join those of the workload.
-    pub(crate) fn joined(&self) -> impl Iterator<Item = &str> {
-        self.joins.keys().map(String::as_str)
-    }
-
     /// The part that it joins to the variable `name`; none if it has no such variable, or sets it.
     pub(crate) fn part(&self, name: &str) -> Option<Part<'_>> {
         let Join { side, separator } = self.joins.get(name)?;

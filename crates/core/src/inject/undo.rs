@@ -274,9 +274,11 @@ impl<'m> Going<'m> {
 
 /// Whether the entry `pointer` of `marker` is a variable that was created for parts.
 pub(crate) fn is_joint(marker: &Marker, pointer: &str, listed: &Listed) -> bool {
-    let value = || format!("{pointer}/{VALUE}/");
-    matches!(listed.what, What::Inner(_, inner) if inner.field == ENV)
-        && marker.added.iter().any(|other| other.starts_with(&value()))
+    let has_parts = || {
+        let value = format!("{pointer}/{VALUE}/");
+        marker.added.iter().any(|other| other.starts_with(&value))
+    };
+    matches!(listed.what, What::Inner(_, inner) if inner.field == ENV) && has_parts()
 }
 
 /// The value in the place of a list or map before its creation.

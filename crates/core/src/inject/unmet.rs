@@ -38,11 +38,11 @@ fn is_true(item: &RawObject, path: &[&str]) -> bool {
 }
 
 /// The first conflict that only all `templates` together have.
-pub(super) fn together(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
+pub(super) fn together(pod: &Pod<'_>, templates: &[&Template], standard: Standard) -> Option<Conflict> {
     if templates.len() < 2 {
         return None;
     }
-    exceeded(pod, templates).or_else(|| too_large(pod, templates)).or_else(|| fit::together(pod, templates))
+    exceeded(pod, templates).or_else(|| too_large(pod, templates)).or_else(|| fit::together(pod, templates, standard))
 }
 
 fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {

@@ -19,7 +19,7 @@ mod workloads;
 pub use manifest::vet;
 pub use references::needs;
 pub use selection::add_ons_at_risk;
-pub use template::{late_references, over_sources, shared_ports};
+pub use template::{late_references, shared_ports};
 pub use workloads::{against, hook};
 
 use crate::api::code::Code;

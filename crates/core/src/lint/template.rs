@@ -276,32 +276,6 @@ pub fn late_references(policy: &Policy, injected: &Workload) -> Vec<String> {
     found
 }
 
-/// The variables of `policy` with `merge` that a container of `injected` may have had from its `envFrom` until now: a variable
-/// wins over sources. `injected` has the template.
-pub fn over_sources(policy: &Policy, injected: &Workload) -> Vec<String> {
-    let Some(marker) = policy.marker(injected) else { return Vec::new() };
-    let (pod, mut found) = (policy.view(injected).pod_pointer(), Vec::new());
-    for list in ["initContainers", "containers"] {
-        let containers = injected.pod_spec().and_then(|spec| spec.get(list)?.as_array()).into_iter().flatten();
-        for container in containers.filter_map(Value::as_object) {
-            let (name, sources) = (text(container, "name").unwrap_or_default(), container.get("envFrom"));
-            if sources.and_then(Value::as_array).is_none_or(Vec::is_empty) {
-                continue;
-            }
-            for variable in policy.as_written().joined() {
-                let pointer = format!("{pod}/spec/{list}/{name}/env/{variable}");
-                if marker.added.contains(&pointer) {
-                    found.push(format!(
-                        "variable `{variable}` of container `{name}` wins over its `envFrom`: if a source there sets `{variable}`, the \
-                         container loses that value"
-                    ));
-                }
-            }
-        }
-    }
-    found
-}
-
 /// Two containers of the template with one port.
 pub(super) fn ports(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let mut first: BTreeMap<Port, String> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Policies and workloads together.
 
 use super::template::shortfalls;
-use super::{Finding, Note, Subject, late_references, over_sources, pairs, shared_ports, vet};
+use super::{Finding, Note, Subject, late_references, pairs, shared_ports, vet};
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::decision::{Decision, Left, Outcome};
@@ -58,11 +58,7 @@ pub fn against(
         let late = late.map(move |message| {
             Note::new(Code::LateReference, "spec.template.env", format!("goes into {title}: {message}"))
         });
-        let over = over_sources(policy, &injected).into_iter();
-        let over = over.map(|message| {
-            Note::new(Code::MergedOverSources, "spec.template.env", format!("goes into {title}: {message}"))
-        });
-        ports.chain(late).chain(over).filter_map(move |note| Some(note.about(subject?)))
+        ports.chain(late).filter_map(move |note| Some(note.about(subject?)))
     });
     let left_out = decision.rest.iter().filter_map(|left| {
         let field = match left.reason.code {

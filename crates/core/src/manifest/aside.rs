@@ -1,7 +1,7 @@
 //! Documents beside manifests that other tools complete or read: kustomize patches, values and templates of charts,
 //! lists. They are set aside before any command looks for workloads, so that nothing is injected into a part.
 
-use super::{Fault, File, FilePiece, Location, Manifest, Object, check, value};
+use super::{Fault, File, FilePiece, Format, Location, Manifest, Object, check, value};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -12,6 +12,10 @@ const KUSTOMIZE: &str = "`kubectl kustomize FOLDER | scpol ... -f -` has the com
 const HELM: &str = "`helm template CHART | scpol ... -f -` has the manifests";
 /// The beginnings of keys that only patches have.
 const DIRECTIVES: [&str; 4] = ["$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"];
+/// The actions of templates that decide which lines of a chart there are.
+const CONTROL: [&str; 7] = ["if", "else", "end", "range", "with", "define", "block"];
+/// What stands in place of a line that begins with `#`, to see whether the parser takes it for a comment.
+const MARK: &str = "scpol-line-";
 /// The kinds of `apps` that take no object without a `spec.selector`.
 const SELECTING: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"];
 
@@ -19,14 +23,14 @@ const SELECTING: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "Replica
 ///
 /// # Guarantees
 /// No byte of the files changes. Returns one note for each file with such documents: the place of the first, and its
-/// kind.
-pub fn set_aside(files: &mut [File]) -> Vec<Fault> {
-    let patches = patches(files);
-    files.iter_mut().filter_map(|file| of_file(file, &patches)).collect()
+/// kind. Names of files that are not absolute are below `folder`.
+pub fn set_aside(files: &mut [File], folder: &Path) -> Vec<Fault> {
+    let patches = patches(files, folder);
+    files.iter_mut().filter_map(|file| of_file(file, &patches, folder)).collect()
 }
 
-fn of_file(file: &mut File, patches: &HashSet<PathBuf>) -> Option<Fault> {
-    let is_patch = !patches.is_empty() && patches.contains(&plain(Path::new(&file.name)));
+fn of_file(file: &mut File, patches: &HashSet<PathBuf>, folder: &Path) -> Option<Fault> {
+    let is_patch = !patches.is_empty() && patches.contains(&plain(&folder.join(&file.name)));
     for part in &mut file.parts {
         let FilePiece::Manifest(manifest) = part else { continue };
         let listed = is_patch.then(|| format!("a patch of a kustomization; {KUSTOMIZE}"));
@@ -60,7 +64,7 @@ fn reason(manifest: &Manifest) -> Option<String> {
     if !std::ptr::eq(object.body, &raw const manifest.value) {
         return None;
     }
-    if check::has_template(object) || (pod_path(object).is_some() && has_control_line(&manifest.text)) {
+    if check::has_template(object) || control_line(manifest, object).is_some() {
         return Some(value::TEMPLATE.to_owned());
     }
     of_tool(object, &manifest.place).or_else(|| part(object))
@@ -123,13 +127,85 @@ fn has_directive(value: &Value) -> bool {
     }
 }
 
-/// Whether a comment of `text` has a template, such as `# {{- if .Values.on }}`: writing the document anew loses it.
-fn has_control_line(text: &str) -> bool {
-    text.contains("{{") && text.lines().any(|line| line.trim_start().starts_with('#') && line.contains("{{"))
+/// True if and only if `object` may have pods: a built-in workload or a custom resource.
+pub fn may_have_pods(object: &Object<'_>) -> bool {
+    let is_custom = |group: &str| group.contains('.') && !group.ends_with(".k8s.io");
+    has_pods(object) || is_custom(object.group())
+}
+
+/// True if and only if `object` is a built-in workload.
+pub fn has_pods(object: &Object<'_>) -> bool {
+    pod_path(object).is_some()
+}
+
+/// The line of `manifest`, from 1, whose comment is a control line of a chart, such as `# {{- if .Values.on }}`, if
+/// `object` is a workload: only the rendered manifest is complete, and to write the document anew would lose the line.
+pub(super) fn control_line(manifest: &Manifest, object: &Object<'_>) -> Option<usize> {
+    if manifest.format != Format::Yaml || !manifest.text.contains("{{") || !has_pods(object) {
+        return None;
+    }
+    comments(&manifest.text, |line| is_control(line)).first().copied()
+}
+
+/// The first comment of a workload in `manifest` that has a template but is no control line.
+pub fn templated_comment(manifest: &Manifest) -> Option<Location> {
+    let is_workload = manifest.objects().iter().any(has_pods);
+    if manifest.format != Format::Yaml || !manifest.text.contains("{{") || !is_workload {
+        return None;
+    }
+    let line = *comments(&manifest.text, |line| line.contains("{{") && !is_control(line)).first()?;
+    Some(Location { line: manifest.place.line + line - 1, ..manifest.place.clone() })
+}
+
+/// Whether the comment `line` is a control line of a chart.
+fn is_control(line: &str) -> bool {
+    let action = line.trim_start_matches(['#', ' ', '\t']).strip_prefix("{{");
+    let action = action.map(|action| action.trim_start_matches('-').trim_start());
+    let word = action.and_then(|action| action.split(|other: char| !other.is_ascii_alphabetic()).next());
+    word.is_some_and(|word| CONTROL.contains(&word))
+}
+
+/// The lines of `text`, from 1, that are wholly comments and that `is_wanted`. A line that begins with `#` within a
+/// value, such as a line of a block scalar, is none: the parser shows it in the value.
+fn comments(text: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<usize> {
+    let is_candidate = |line: &str| line.trim_start().starts_with('#') && is_wanted(line.trim());
+    let candidates: Vec<usize> =
+        (1..).zip(text.lines()).filter(|(_, line)| is_candidate(line)).map(|(number, _)| number).collect();
+    if candidates.is_empty() {
+        return candidates;
+    }
+    let mut marked = String::with_capacity(text.len());
+    for (number, line) in (1..).zip(text.lines()) {
+        match line.split_once('#').filter(|_| candidates.binary_search(&number).is_ok()) {
+            Some((indent, _)) => marked.push_str(&format!("{indent}# {MARK}{number};\n")),
+            None => marked.extend([line, "\n"]),
+        }
+    }
+    // Without a line that ends a quoted text, the rest is no YAML.
+    let Ok(read) = value::yaml(&marked) else { return Vec::new() };
+    let mut in_values = HashSet::new();
+    marks(&read.value, &mut in_values);
+    candidates.into_iter().filter(|number| !in_values.contains(number)).collect()
+}
+
+/// Collects the numbers of the marked lines in the texts of `value`.
+fn marks(value: &Value, found: &mut HashSet<usize>) {
+    match value {
+        Value::String(text) => {
+            let numbers = text.split(MARK).skip(1).filter_map(|rest| rest.split(';').next());
+            found.extend(numbers.filter_map(|number| number.parse::<usize>().ok()));
+        }
+        Value::Array(items) => items.iter().for_each(|item| marks(item, found)),
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+            marks(&Value::String(key.clone()), found);
+            marks(value, found);
+        }),
+        _ => {}
+    }
 }
 
 /// The files that kustomizations among `files` name as patches.
-fn patches(files: &[File]) -> HashSet<PathBuf> {
+fn patches(files: &[File], of: &Path) -> HashSet<PathBuf> {
     let mut found = HashSet::new();
     for manifest in files.iter().flat_map(File::manifests) {
         let path = Path::new(&manifest.place.file);
@@ -139,7 +215,7 @@ fn patches(files: &[File]) -> HashSet<PathBuf> {
             let items = manifest.value[field].as_array().into_iter().flatten();
             items.filter_map(|item| item.as_str().or_else(|| item["path"].as_str()))
         });
-        found.extend(paths.map(|path| plain(&folder.join(path))));
+        found.extend(paths.map(|path| plain(&of.join(folder).join(path))));
     }
     found
 }
@@ -168,7 +244,7 @@ mod tests {
     fn asides(files: &[(&str, &str)]) -> (Vec<String>, usize) {
         let parse = |(name, text): &(&str, &str)| File::parse(name, text.as_bytes().to_vec()).unwrap();
         let mut parsed: Vec<File> = files.iter().map(parse).collect();
-        let notes = set_aside(&mut parsed).iter().map(ToString::to_string).collect();
+        let notes = set_aside(&mut parsed, Path::new("/home/me")).iter().map(ToString::to_string).collect();
         for (file, (_, text)) in parsed.iter().zip(files) {
             assert_eq!(file.rewrite(|_| None), *text, "nothing changed, and the bytes did");
         }
@@ -199,6 +275,19 @@ mod tests {
             ("p.yaml", WEB.replace("        image: web\n", ""), "no `image`"),
             ("t.yaml", WEB.replace("name: web\nspec", "name: '{{ .Release.Name }}'\nspec"), "not rendered"),
             ("t.yaml", format!("{WEB}# {{{{- if .Values.x }}}}\n"), "not rendered"),
+            (
+                "t.yaml",
+                WEB.replace(
+                    "        image: web\n",
+                    "        image: web\n        #{{ with .x }}\n        args:\n        - |\n          # {{ end }}\n",
+                ),
+                "not rendered",
+            ),
+            (
+                "t.yaml",
+                WEB.replace("spec:\n  selector", "  ## {{-   range $x := .y}}\r\nspec:\n  selector"),
+                "not rendered",
+            ),
             ("t.yaml", format!("{{{{- if .Values.x }}}}\n{WEB}{{{{- end }}}}\n"), "not rendered"),
         ] {
             let (notes, left) = asides(&[(name, &text)]);
@@ -215,6 +304,12 @@ mod tests {
             format!("{pod}spec: {{containers: [{{name: a}}]}}\n"),
             WEB.replace("image: web", "imgae: web"),
             format!("{pod}spec: {{containers: [{{name: a, image: '{{{{x}}}}'}}]}}\n"),
+            // A line of a text begins with `#`, or a comment names a template.
+            WEB.replace("        image: web\n", "        image: web\n        args:\n        - |\n          # {{ if .x }}\n          #{{ end }}\n"),
+            WEB.replace("        image: web\n", "        image: web\n        args:\n        - >-\n          a\n          # {{- range .x }}\n"),
+            WEB.replace("        image: web\n", "        image: web\n        args:\n        - \"a\n          # {{ with .x }}\"\n"),
+            WEB.replace("metadata:\n", "metadata:\n  annotations:\n    vault: |\n      # {{- with secret \"a\" -}}\n      x\n      # {{- end }}\n"),
+            WEB.replace("spec:\n  selector", "# see {{ docs }}\n# {{ include \"x\" . }}\n# {{ endpoint }}\nspec:\n  selector"),
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n# {{ x }}\n".to_owned(),
             "apiVersion: v1\nkind: List\nitems: []\n".to_owned(),
             "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n".to_owned(),
@@ -243,5 +338,13 @@ mod tests {
         assert_eq!(left, 2, "{notes:?}");
         assert!(notes[0].starts_with("dir/p/one.yaml:1: a patch of a kustomization"), "{notes:?}");
         assert!(notes[1].ends_with("(and another document of this file)"), "{notes:?}");
+        for (kustomization_at, patch_at) in [
+            ("/home/me/o/kustomization.yaml", "p/one.yaml"),
+            ("o/kustomization.yaml", "/home/me/p/one.yaml"),
+            ("./x/../o/kustomization.yaml", "../me/p/one.yaml"),
+        ] {
+            let (notes, left) = asides(&[(kustomization_at, kustomization), (patch_at, WEB)]);
+            assert!(left == 1 && notes.len() == 1, "{kustomization_at} {patch_at}: {notes:?}");
+        }
     }
 }

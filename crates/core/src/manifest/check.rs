@@ -1,6 +1,6 @@
 //! Checks for documents that parse, but that no server would accept as objects.
 
-use super::{Fault, File, Lines, Location, Manifest, Object, is_meant_as_policy, odd, value};
+use super::{Fault, File, Lines, Location, Manifest, Object, aside, is_meant_as_policy, odd, value};
 use serde_json::Value;
 
 /// The fields that every object has.
@@ -9,7 +9,7 @@ const FIELDS: [&str; 2] = ["apiVersion", "kind"];
 const TYPOS: usize = 2;
 
 /// The faults of documents and list items in `file`. Faults are: no `apiVersion` or no `kind`, a key that begins or
-/// ends with a no-break space, and a name with an unrendered template. At most one fault per document.
+/// ends with a no-break space, a name with an unrendered template, and a control line of a chart. At most one fault per document.
 pub fn faults(file: &File) -> Vec<Fault> {
     file.manifests().filter_map(fault).collect()
 }
@@ -26,6 +26,10 @@ fn fault(manifest: &Manifest) -> Option<Fault> {
         return Some(Fault { place: line_of(manifest, key), message: odd::message(&format!("the key `{key}` has")) });
     }
     for object in manifest.objects() {
+        if let Some(line) = aside::control_line(manifest, &object) {
+            let place = Location { line: manifest.place.line + line - 1, ..manifest.place.clone() };
+            return Some(Fault { place, message: value::TEMPLATE.to_owned() });
+        }
         for (field, found) in FIELDS.into_iter().zip([object.api_version, object.kind]) {
             // The parser of policies reports this more precisely.
             if found.is_empty() && !is_meant_as_policy(&object) {

@@ -15,7 +15,7 @@ mod value;
 mod write;
 mod yaml;
 
-pub use aside::set_aside;
+pub use aside::{has_pods, may_have_pods, set_aside, templated_comment};
 pub use check::faults;
 pub use kinds::{Kinds, Object, is_meant_as_policy, meant_workload, misspelt, policy_of};
 pub use lines::Lines;

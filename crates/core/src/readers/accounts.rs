@@ -71,7 +71,7 @@ pub(super) fn forbidden_secrets(case: &Case<'_>) -> Option<(String, Conflict)> {
         }
     }
     let mountable = names(account, "secrets");
-    let secrets = super::keys::references(&case.template.spec).into_iter();
+    let secrets = super::keys::references(&case.written.spec).into_iter();
     let mut secrets = secrets.filter(|it| it.fact == Fact::Secret && it.is_judged);
     let forbidden = secrets.find(|it| !mountable.contains(&it.name.as_str()))?;
     conflict(forbidden.field, &forbidden.name, "secrets")

@@ -5,7 +5,7 @@ use super::facts::{Fact, containers};
 use super::sums::Defaults;
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
-use crate::inject::value::{at, objects, text};
+use crate::inject::value::{at, nanos, objects, text};
 use crate::workload::Workload;
 use serde_json::{Map, Value};
 
@@ -27,7 +27,7 @@ pub(super) fn misled(case: &Case<'_>) -> Vec<Told> {
     let tell = |(item, message): (&Map<String, Value>, String)| {
         Told::new(Code::AutoscalerMisled, &case.path_of(text(item, "name")), message)
     };
-    let horizontal = horizontal.flat_map(|(name, it)| by_utilization(case, name, it, &staying));
+    let horizontal = horizontal.flat_map(|(name, it)| by_resources(case, name, it, &staying));
     let vertical = vertical.filter_map(|(name, it)| sized(name, it, &staying));
     horizontal.chain(vertical).map(tell).collect()
 }
@@ -48,42 +48,52 @@ fn is_of(autoscaler: &Value, field: &str, workload: &Workload) -> bool {
         && !workload.name().is_empty()
 }
 
-/// The resources whose utilization over the whole pod the autoscaler computes.
-fn measured(autoscaler: &Value) -> Vec<&str> {
+/// A resource of whole pods that an autoscaler measures.
+struct Measured<'a> {
+    resource: &'a str,
+    /// The average that a pod is to use, in billionths; none if it is a share of the requests.
+    average: Option<i128>,
+}
+
+/// What the autoscaler measures of whole pods.
+fn measured(autoscaler: &Value) -> Vec<Measured<'_>> {
     let Some(spec) = autoscaler["spec"].as_object() else { return Vec::new() };
     let metrics: Vec<_> = objects(spec, &["metrics"]).collect();
     if metrics.is_empty() {
         // Also its default.
-        return vec!["cpu"];
+        return vec![Measured { resource: "cpu", average: None }];
     }
     let of_pod = metrics.into_iter().filter(|metric| text(metric, "type") == "Resource");
-    let by_requests = of_pod.filter(|metric| {
-        let has = |path: &[&str]| at(metric, path).is_some();
-        has(&["resource", "target", "averageUtilization"]) || has(&["resource", "targetAverageUtilization"])
+    let measured = of_pod.filter_map(|metric| {
+        let get = |path: &[&str]| at(metric, path);
+        let either = |new: &[&str], old: &[&str]| get(new).or_else(|| get(old));
+        let by_requests =
+            either(&["resource", "target", "averageUtilization"], &["resource", "targetAverageUtilization"]);
+        let average = either(&["resource", "target", "averageValue"], &["resource", "targetAverageValue"]);
+        let average = if by_requests.is_some() { None } else { Some(nanos(average?)?) };
+        Some(Measured { resource: get(&["resource", "name"])?.as_str()?, average })
     });
-    by_requests.filter_map(|metric| at(metric, &["resource", "name"])?.as_str()).collect()
+    measured.collect()
 }
 
 /// What a HorizontalPodAutoscaler makes of the added containers.
-fn by_utilization<'a>(
+fn by_resources<'a>(
     case: &Case<'a>,
     name: &str,
     autoscaler: &Value,
     added: &[&'a Map<String, Value>],
 ) -> Vec<(&'a Map<String, Value>, String)> {
     let defaults = Defaults::of(case.facts, case.namespace());
-    // With resources of the pod itself, those of containers do not count.
-    if case.after.pod_spec().is_some_and(|spec| at(spec, &["resources"]).is_some()) {
-        return Vec::new();
-    }
+    // With resources of the pod itself, requests of containers do not count.
+    let has_own = case.after.pod_spec().is_some_and(|spec| at(spec, &["resources"]).is_some());
     let [bare, after] = [case.bare, case.after].map(|workload| defaults.of_pod(workload).requests);
-    let tell = |resource: &str| {
+    let tell = |Measured { resource, average }: Measured<'_>| {
         let request = |item: &Map<String, Value>| defaults.complete(item).requests.get(resource).copied();
         // Then it computes nothing without us either.
-        if containers(case.bare).filter(stays).any(|(_, own)| request(own).is_none()) {
+        if average.is_none() && containers(case.bare).filter(stays).any(|(_, own)| request(own).is_none()) {
             return None;
         }
-        if let Some(without) = added.iter().find(|item| request(item).is_none()) {
+        if let Some(without) = added.iter().find(|item| average.is_none() && request(item).is_none()) {
             let message = format!(
                 "HorizontalPodAutoscaler `{name}` stops scaling, because container `{}` requests no {resource}",
                 text(without, "name")
@@ -92,8 +102,10 @@ fn by_utilization<'a>(
         }
         let amount = |of: &super::sums::Amounts| of.get(resource).copied().unwrap_or_default();
         let ours = amount(&after).saturating_sub(amount(&bare));
-        let largest = added.iter().max_by_key(|item| request(item))?;
-        (ours.saturating_mul(100) > amount(&after).saturating_mul(TOLERANCE)).then(|| {
+        // Without a request its use is unknown. With an average value, requests are the best that is known of the use.
+        let largest = added.iter().max_by_key(|item| request(item).unwrap_or(i128::MAX))?;
+        let (whole, is_unknown) = (average.unwrap_or(amount(&after)), request(largest).is_none());
+        (is_unknown || ours.saturating_mul(100) > whole.saturating_mul(TOLERANCE)).then(|| {
             let message = format!(
                 "HorizontalPodAutoscaler `{name}` measures {resource} of the whole pod, and counts container `{}`, too; measure \
                  the workload's own with `type: ContainerResource`",
@@ -102,7 +114,7 @@ fn by_utilization<'a>(
             (*largest, message)
         })
     };
-    measured(autoscaler).into_iter().filter_map(tell).collect()
+    measured(autoscaler).into_iter().filter(|it| it.average.is_some() || !has_own).filter_map(tell).collect()
 }
 
 /// The added container that a VerticalPodAutoscaler sizes.
@@ -112,9 +124,12 @@ fn sized<'a>(
     added: &[&'a Map<String, Value>],
 ) -> Option<(&'a Map<String, Value>, String)> {
     let spec = autoscaler["spec"].as_object()?;
-    if at(spec, &["updatePolicy", "updateMode"]).is_some_and(|mode| mode == "Off") {
-        return None;
-    }
+    let replaces = match at(spec, &["updatePolicy", "updateMode"]).and_then(Value::as_str) {
+        Some("Off") => return None,
+        // It sizes pods only as they are created.
+        Some("Initial") => "",
+        _ => ", and replaces pods for that",
+    };
     let is_off = |container: &str| {
         let of = |wanted: &str| {
             objects(spec, &["resourcePolicy", "containerPolicies"]).find(|it| text(it, "containerName") == wanted)
@@ -124,8 +139,7 @@ fn sized<'a>(
     let item = added.iter().find(|item| !is_off(text(item, "name")))?;
     let container = text(item, "name");
     let message = format!(
-        "VerticalPodAutoscaler `{name}` also sizes container `{container}`, and replaces pods for that; give it `mode: Off` in \
-         `containerPolicies`"
+        "VerticalPodAutoscaler `{name}` also sizes container `{container}`{replaces}; give it `mode: Off` in `containerPolicies`"
     );
     Some((item, message))
 }

@@ -25,7 +25,10 @@ impl Told {
 
 /// A policy and a workload.
 pub(super) struct Case<'a> {
+    /// What the workload gets.
     pub(super) template: &'a Template,
+    /// The template as it is written: paths in messages are those of the policy.
+    pub(super) written: &'a Template,
     /// The workload without content of policies.
     pub(super) bare: &'a Workload,
     /// The workload with the content of all policies.
@@ -52,12 +55,11 @@ impl<'a> Case<'a> {
 
     /// The path in the policy of the container `name` of its template, below `spec.template`.
     pub(super) fn path_of(&self, name: &str) -> String {
-        let spec = &self.template.spec;
+        let spec = &self.written.spec;
         let lists = [("containers", &spec.containers), ("initContainers", &spec.init_containers)];
         let found = lists.into_iter().find_map(|(list, items)| {
             items.iter().position(|item| text(item, "name") == name).map(|at| format!("{list}[{at}]"))
         });
-        // With native sidecars, containers are among the init containers. The list as it is written has the name.
         found.unwrap_or_else(|| "containers".to_owned())
     }
 }

@@ -46,7 +46,8 @@ pub fn leave_out(decision: &mut Decision, workload: &Workload, maker: &Workload,
         // The lowest priority first: it gives way if only all together are too much.
         let found = decision.inject.iter().rev().find_map(|policy| {
             let delivered = deliver(policy, &bare, site.native_sidecars).ok()?;
-            let case = Case { template: delivered.template(), bare: &bare, after: &after, maker, facts };
+            let (template, written) = (delivered.template(), policy.as_written());
+            let case = Case { template, written, bare: &bare, after: &after, maker, facts };
             let (_, conflict) = OBSTACLES.iter().find_map(|obstacle| obstacle(&case))?;
             Some((policy.clone(), conflict))
         });
@@ -60,7 +61,8 @@ pub fn leave_out(decision: &mut Decision, workload: &Workload, maker: &Workload,
 pub fn told(policy: &Policy, [bare, after]: [&Workload; 2], maker: &Workload, facts: &Facts, site: &Site) -> Vec<Told> {
     let (bare, after) = (policy.view(bare), policy.view(after));
     let Ok(delivered) = deliver(policy, &bare, site.native_sidecars) else { return Vec::new() };
-    let case = Case { template: delivered.template(), bare: &bare, after: &after, maker, facts };
+    let (template, written) = (delivered.template(), policy.as_written());
+    let case = Case { template, written, bare: &bare, after: &after, maker, facts };
     let obstacles = OBSTACLES.iter().filter_map(|obstacle| obstacle(&case));
     let obstacles =
         obstacles.map(|(field, Conflict { code, message })| Told::new(code, &field, message)).collect::<Vec<_>>();
@@ -99,7 +101,14 @@ pub fn wanted<'a>(
         }
         wanted.extend(secrets.into_iter().map(|it| (it.fact, Some(it.name))));
         if template.all_containers().next().is_some() {
-            let kinds = [Fact::LimitRange, Fact::ResourceQuota, Fact::Autoscaler, Fact::VerticalAutoscaler];
+            // The class of a pod without one decides which quotas count it.
+            let kinds = [
+                Fact::LimitRange,
+                Fact::ResourceQuota,
+                Fact::PriorityClass,
+                Fact::Autoscaler,
+                Fact::VerticalAutoscaler,
+            ];
             wanted.extend(kinds.map(|fact| (fact, None)));
         }
     }

@@ -98,7 +98,7 @@ pub(super) fn keys(object: &Value) -> Option<Vec<&str>> {
 
 /// A reference to a key that its object does not have.
 pub(super) fn missing(case: &Case<'_>) -> Option<(String, Conflict)> {
-    references(&case.template.spec).into_iter().filter(|it| !it.is_optional).find_map(|it| {
+    references(&case.written.spec).into_iter().filter(|it| !it.is_optional).find_map(|it| {
         let key = it.key.as_deref()?;
         let keys = keys(case.facts.get(it.fact, case.namespace(), &it.name)?)?;
         let message = format!(

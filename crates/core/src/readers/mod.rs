@@ -26,3 +26,4 @@ pub use case::Told;
 pub use facts::{FACTS, Fact, FactKind, Facts};
 pub use judge::{added_by, bare, leave_out, told, wanted};
 pub use page::page;
+pub(crate) use sums::sums_of;

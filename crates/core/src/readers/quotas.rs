@@ -90,15 +90,21 @@ fn too_much(case: &Case<'_>, spec: &Map<String, Value>, defaults: &Defaults) -> 
     Some(("containers".to_owned(), told))
 }
 
-/// How many pods of `maker` run at the same time, at least.
+/// How many pods of `maker` run at the same time, at least: all that it wants at once.
 fn pods_of(maker: &Workload) -> i128 {
     let spec = &maker.body["spec"];
-    let field = match maker.kind.resource.as_str() {
-        "jobs" => &spec["parallelism"],
-        "cronjobs" => &spec["jobTemplate"]["spec"]["parallelism"],
-        _ => &spec["replicas"],
+    let count = |value: &Value| value.as_i64().map(|count| i128::from(count.max(0)));
+    let job = match maker.kind.resource.as_str() {
+        "jobs" => spec,
+        "cronjobs" => &spec["jobTemplate"]["spec"],
+        _ => return count(&spec["replicas"]).unwrap_or(1),
     };
-    i128::from(field.as_i64().unwrap_or(1).max(0))
+    if spec["suspend"] == true || job["suspend"] == true {
+        return 0;
+    }
+    let most = count(&job["parallelism"]).unwrap_or(1);
+    // No pod is made for more completions than are left.
+    count(&job["completions"]).map_or(most, |completions| most.min(completions))
 }
 
 /// Whether the quota counts the pod, by all of its scopes.
@@ -144,4 +150,32 @@ fn class_of<'a>(case: &Case<'a>, pod: &'a Map<String, Value>) -> Option<&'a str>
         let mut classes = case.facts.all(Fact::PriorityClass, "");
         classes.find(|(_, class)| class["globalDefault"] == true).map(|(name, _)| name)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Kind;
+    use serde_json::json;
+
+    #[test]
+    fn the_pods_of_a_job_are_those_that_run_at_once() {
+        for (group, kind, spec, expected) in [
+            ("apps", "deployments", json!({}), 1),
+            ("apps", "deployments", json!({"replicas": 0}), 0),
+            ("batch", "jobs", json!({}), 1),
+            ("batch", "jobs", json!({"completions": 9}), 1),
+            ("batch", "jobs", json!({"parallelism": 5}), 5),
+            ("batch", "jobs", json!({"parallelism": 5, "completions": 2}), 2),
+            ("batch", "jobs", json!({"parallelism": 2, "completions": 5}), 2),
+            ("batch", "jobs", json!({"parallelism": 2, "completions": null}), 2),
+            ("batch", "jobs", json!({"parallelism": 2, "suspend": true}), 0),
+            ("batch", "cronjobs", json!({"jobTemplate": {"spec": {"parallelism": 5, "completions": 2}}}), 2),
+            ("batch", "cronjobs", json!({"suspend": true, "jobTemplate": {"spec": {"parallelism": 5}}}), 0),
+            ("batch", "cronjobs", json!({"jobTemplate": {"spec": {"suspend": true}}}), 0),
+        ] {
+            let maker = Workload::new(Kind::find(group, kind).unwrap(), json!({ "spec": spec }));
+            assert_eq!(pods_of(&maker), expected, "{kind} {spec}");
+        }
+    }
 }

@@ -8,16 +8,22 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Amounts by resource, in billionths.
-pub(super) type Amounts = BTreeMap<String, i128>;
+pub(crate) type Amounts = BTreeMap<String, i128>;
 
 /// The resources of a container, or of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Sums {
-    pub(super) requests: Amounts,
-    pub(super) limits: Amounts,
+pub(crate) struct Sums {
+    pub(crate) requests: Amounts,
+    pub(crate) limits: Amounts,
+}
+
+/// The resources of the pod of `workload`, without its overhead and without what LimitRanges would give it.
+pub(crate) fn sums_of(workload: &Workload) -> Sums {
+    Defaults::default().of_pod(workload)
 }
 
 /// What the LimitRanges of a namespace give to containers without a value of their own.
+#[derive(Default)]
 pub(super) struct Defaults(Sums);
 
 impl Defaults {

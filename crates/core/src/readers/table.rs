@@ -1,6 +1,6 @@
 //! Each field of a template, and what each reader of a pod does to the application because a policy adds it.
 //!
-//! `docs/readers.md` shows this table. A test fails if a field of [`crate::api::pod_schema`] has no row.
+//! `docs/readers.md` shows this table. A test fails if a field of a template has no row.
 
 use crate::api::code::Code;
 
@@ -54,13 +54,15 @@ const DETAIL: Cell = Harmless("a detail of the field above it");
 const NOT_ALLOWED: Cell = Harmless("the server takes no such field here");
 
 /// Every field of a template.
-pub const PARTS: [Part; 6] = [
+pub const PARTS: [Part; 8] = [
     Part { title: "Containers and init containers", rows: &CONTAINERS },
     Part { title: "Security of containers", rows: &SECURITY },
     Part { title: "Probes and hooks", rows: &PROBES },
     Part { title: "Variables", rows: &VARIABLES },
     Part { title: "Volumes and mounts", rows: &VOLUMES },
     Part { title: "Metadata and pull secrets", rows: &METADATA },
+    Part { title: "Fields of the pod", rows: &POD },
+    Part { title: "What containers take from each other", rows: &TAKEN },
 ];
 
 const CONTAINERS: [Row; 10] = [
@@ -727,6 +729,122 @@ const METADATA: [Row; 3] = [
     },
 ];
 
+/// The fields of `template.pod`.
+const POD: [Row; 5] = [
+    Row {
+        title: "`pod.shareProcessNamespace`",
+        fields: "PodFields.shareProcessNamespace",
+        cells: [
+            Checked(&[Code::PodSettingConflict]),
+            Harmless("no level of Pod Security forbids it"),
+            UNREAD,
+            Harmless("needs a power: the application is no longer process 1"),
+            UNREAD,
+            UNREAD,
+            UNREAD,
+            UNREAD,
+        ],
+    },
+    Row {
+        title: "`pod.hostAliases`",
+        fields: "PodFields.hostAliases; HostAlias.hostnames ip",
+        cells: [
+            Checked(&[Code::PodSettingConflict]),
+            UNREAD,
+            UNREAD,
+            Harmless("entries of the pod come first"),
+            UNREAD,
+            UNREAD,
+            UNREAD,
+            UNREAD,
+        ],
+    },
+    Row {
+        title: "`pod.dnsConfig`",
+        fields: "PodFields.dnsConfig; DnsConfig.nameservers options searches; DnsOption.name value",
+        cells: [
+            Checked(&[Code::PodSettingConflict]),
+            UNREAD,
+            UNREAD,
+            Harmless("what is too much is left out, ours first"),
+            UNREAD,
+            UNREAD,
+            UNREAD,
+            UNREAD,
+        ],
+    },
+    Row {
+        title: "`pod.terminationGracePeriodSeconds`",
+        fields: "PodFields.terminationGracePeriodSeconds; GracePeriod.atLeast",
+        cells: [
+            Checked(&[Code::PodSettingConflict]),
+            UNREAD,
+            UNREAD,
+            Harmless("the application never has less than without us"),
+            Harmless("waits for the end of the pod"),
+            UNREAD,
+            UNREAD,
+            Harmless("waits no longer than its own limit"),
+        ],
+    },
+    Row {
+        title: "`pod.tolerations`",
+        fields: "PodFields.tolerations; Toleration.effect key operator tolerationSeconds value",
+        cells: [
+            Checked(&[Code::PodSettingConflict]),
+            Harmless("PodTolerationRestriction is off by default"),
+            Harmless("more nodes fit, never fewer"),
+            Harmless("takes more pods, never fewer"),
+            UNREAD,
+            UNREAD,
+            UNREAD,
+            Harmless("more nodes fit, never fewer"),
+        ],
+    },
+];
+
+/// What joins the application's own, and what a container of the template takes of it.
+const TAKEN: [Row; 4] = [
+    Row {
+        title: "`appContainers`, `includeInitContainers`",
+        fields: "Template.appContainers includeInitContainers",
+        cells: [Told(&[Code::NoEffect]), UNREAD, UNREAD, UNREAD, UNREAD, UNREAD, UNREAD, UNREAD],
+    },
+    Row {
+        title: "`merge`, `separator`",
+        fields: "EnvVar.merge separator",
+        cells: [
+            Checked(&[Code::VariableNotJoined]),
+            UNREAD,
+            UNREAD,
+            Told(&[Code::MergedOverSources]),
+            UNREAD,
+            UNREAD,
+            UNREAD,
+            UNREAD,
+        ],
+    },
+    Row {
+        title: "`share`",
+        fields: "Share.from readOnly to",
+        cells: [Checked(&[Code::SharedDiffers]), UNREAD, UNREAD, OURS, UNREAD, UNREAD, UNREAD, UNREAD],
+    },
+    Row {
+        title: "`share[].volumeMounts`, `share[].env`",
+        fields: "Share.env volumeMounts",
+        cells: [
+            Checked(&[Code::SharedDiffers]),
+            UNREAD,
+            Harmless("the volumes are those of the application"),
+            OURS,
+            UNREAD,
+            UNREAD,
+            UNREAD,
+            UNREAD,
+        ],
+    },
+];
+
 impl Row {
     /// The fields, each as `Definition.field`.
     pub fn names(&self) -> impl Iterator<Item = String> {
@@ -741,7 +859,29 @@ impl Row {
 mod tests {
     use super::*;
     use crate::api::pod_schema;
+    use crate::api::v1alpha1::{LISTS, OF_VARIABLES, Template, TemplateMetadata};
+    use schemars::{JsonSchema, schema_for};
     use std::collections::BTreeSet;
+
+    /// The fields of a template that no pod has, as `Definition.field`.
+    fn own_fields() -> BTreeSet<String> {
+        let schema = schema_for!(Template).to_value();
+        let definitions = schema["$defs"].as_object().into_iter().flatten();
+        // Its fields are those of the metadata of a pod.
+        let definitions = definitions.filter(|(name, _)| **name != TemplateMetadata::schema_name());
+        let root = ("Template".to_owned(), schema.clone());
+        let all = definitions.map(|(name, schema)| (name.clone(), schema.clone())).chain([root]);
+        let fields = all.flat_map(|(name, schema)| {
+            let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+            properties.into_iter().map(move |(field, _)| (name.clone(), field))
+        });
+        // The fields of these are listed, one by one.
+        let is_listed =
+            |field: &str| LISTS.iter().any(|list| list.name == field) || ["metadata", "pod", "share"].contains(&field);
+        let fields = fields.filter(|(name, field)| name != "Template" || !is_listed(field));
+        let of_variables = OF_VARIABLES.iter().map(|field| format!("EnvVar.{field}"));
+        fields.map(|(name, field)| format!("{name}.{field}")).chain(of_variables).collect()
+    }
 
     #[test]
     fn every_field_of_a_template_has_one_row_and_no_cell_is_empty() {
@@ -750,7 +890,7 @@ mod tests {
         for name in rows().flat_map(Row::names) {
             assert!(named.insert(name.clone()), "{name} has two rows");
         }
-        let fields: BTreeSet<String> = pod_schema::of_templates().into_iter().collect();
+        let fields: BTreeSet<String> = pod_schema::of_templates().into_iter().chain(own_fields()).collect();
         assert!(fields.len() > 400, "{}", fields.len());
         let missing: Vec<_> = fields.difference(&named).collect();
         assert!(missing.is_empty(), "add these to a row of the table, with what each reader does: {missing:?}");

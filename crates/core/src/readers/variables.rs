@@ -9,19 +9,61 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-/// A variable of the template beside a source of the workload that may have it.
+/// A variable of the template beside the sources of a container of the workload.
 struct Meeting<'a> {
     container: &'a str,
     variable: &'a Map<String, Value>,
-    /// The key that would give the same variable.
-    key: &'a str,
-    fact: Fact,
-    /// The name of the source.
-    source: &'a str,
+    /// The source that is in effect without the template, if it is known: the last one that has the key.
+    known: Option<(Source<'a>, Vec<u8>)>,
+    /// The sources after that which are unknown here.
+    unknown: Vec<Source<'a>>,
 }
 
-/// Each added variable with each source of the same container, the last source first: it is the one in effect.
-fn meetings<'a>(case: &'a Case<'_>) -> Vec<Meeting<'a>> {
+/// A ConfigMap or a Secret.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    fact: Fact,
+    name: &'a str,
+}
+
+impl Source<'_> {
+    fn shown(self) -> String {
+        format!("{} `{}`", self.fact.kind().kind, self.name)
+    }
+}
+
+impl<'a> Meeting<'a> {
+    /// `variable` beside `sources`, in their order; none if no source may have it.
+    fn of(
+        case: &Case<'a>,
+        container: &'a str,
+        variable: &'a Map<String, Value>,
+        sources: &[&'a Map<String, Value>],
+    ) -> Option<Self> {
+        let mut meeting = Self { container, variable, known: None, unknown: Vec::new() };
+        // Of several sources with one key the last one is in effect.
+        for item in sources.iter().rev() {
+            let key = text(variable, "name").strip_prefix(text(item, "prefix")).filter(|key| !key.is_empty());
+            let (Some(key), Some((fact, name))) = (key, source(item)) else { continue };
+            let (source, object) = (Source { fact, name }, case.facts.get(fact, case.namespace(), name));
+            match object.filter(|object| super::keys::keys(object).is_some()) {
+                None => meeting.unknown.push(source),
+                Some(object) => meeting.known = value(fact, object, key).map(|value| (source, value)),
+            }
+            if meeting.known.is_some() {
+                break;
+            }
+        }
+        (meeting.known.is_some() || !meeting.unknown.is_empty()).then_some(meeting)
+    }
+
+    fn name(&self) -> &'a str {
+        text(self.variable, "name")
+    }
+}
+
+/// Each added variable that a source of the same container may have, too.
+fn meetings<'a>(case: &Case<'a>) -> Vec<Meeting<'a>> {
     let mut found = Vec::new();
     for (list, item) in containers(case.after) {
         let name = text(item, "name");
@@ -31,13 +73,7 @@ fn meetings<'a>(case: &'a Case<'_>) -> Vec<Meeting<'a>> {
         let ours = |variable: &str| case.template.spec.env.iter().any(|item| text(item, "name") == variable);
         let added = objects(item, &["env"]).filter(|item| ours(text(item, "name")) && !has(text(item, "name")));
         let sources: Vec<_> = objects(own, &["envFrom"]).collect();
-        for variable in added {
-            found.extend(sources.iter().rev().filter_map(|item| {
-                let key = text(variable, "name").strip_prefix(text(item, "prefix"))?;
-                let (fact, source) = source(item)?;
-                (!key.is_empty()).then_some(Meeting { container: name, variable, key, fact, source })
-            }));
-        }
+        found.extend(added.filter_map(|variable| Meeting::of(case, name, variable, &sources)));
     }
     found
 }
@@ -54,53 +90,55 @@ fn value(fact: Fact, object: &Value, key: &str) -> Option<Vec<u8>> {
 
 /// A variable of the template that hides a known key with another value.
 pub(super) fn hidden(case: &Case<'_>) -> Option<(String, Conflict)> {
-    meetings(case).into_iter().find_map(|Meeting { container, variable, key, fact, source }| {
-        let theirs = value(fact, case.facts.get(fact, case.namespace(), source)?, key)?;
-        let is_literal = variable.get("valueFrom").is_none();
-        if is_literal && theirs == text(variable, "value").as_bytes() {
+    meetings(case).into_iter().filter(|meeting| meeting.unknown.is_empty()).find_map(|meeting| {
+        let (source, theirs) = meeting.known.as_ref()?;
+        let (name, container) = (meeting.name(), meeting.container);
+        let is_literal = meeting.variable.get("valueFrom").is_none();
+        if is_literal && *theirs == text(meeting.variable, "value").as_bytes() {
             return None;
         }
-        let message = format!(
-            "environment variable `{}` of container `{container}` comes from {} `{source}` (`envFrom`) with another value",
-            text(variable, "name"),
-            fact.kind().kind
-        );
-        Some(("env".to_owned(), Conflict { code: Code::NameConflict, message }))
+        let source = source.shown();
+        let of = format!("environment variable `{name}` of container `{container}` comes from {source} (`envFrom`)");
+        let conflict = match case.template.part(name) {
+            Some(_) => Conflict {
+                code: Code::VariableNotJoined,
+                message: format!("{of}, and `merge` joins only a `value` of the container itself"),
+            },
+            None => Conflict { code: Code::NameConflict, message: format!("{of} with another value") },
+        };
+        Some(("env".to_owned(), conflict))
     })
 }
 
-/// Variables beside sources that are unknown here.
+/// Variables beside sources that are unknown here: a line for each container, and for each way to add a variable.
 pub(super) fn may_be_hidden(case: &Case<'_>) -> Vec<Told> {
-    let mut lines: Vec<(&str, Vec<&str>, Vec<String>)> = Vec::new();
-    let all = meetings(case);
-    let is_merged = |name: &str| case.template.part(name).is_some();
-    // Of those that are merged another note speaks.
-    let all = all.iter().filter(|meeting| !is_merged(text(meeting.variable, "name")));
-    for Meeting { container, variable, fact, source, .. } in all {
-        if case.facts.get(*fact, case.namespace(), source).is_some_and(|object| super::keys::keys(object).is_some()) {
-            continue;
-        }
-        let at = lines.iter().position(|(name, ..)| name == container).unwrap_or_else(|| {
-            lines.push((container, Vec::new(), Vec::new()));
+    let mut lines: Vec<((&str, bool), Vec<&str>, Vec<String>)> = Vec::new();
+    for meeting in meetings(case).iter().filter(|meeting| !meeting.unknown.is_empty()) {
+        let line = (meeting.container, case.template.part(meeting.name()).is_some());
+        let at = lines.iter().position(|(other, ..)| *other == line).unwrap_or_else(|| {
+            lines.push((line, Vec::new(), Vec::new()));
             lines.len() - 1
         });
-        let (variable, source) = (text(variable, "name"), format!("{} `{source}`", fact.kind().kind));
-        if !lines[at].1.contains(&variable) {
-            lines[at].1.push(variable);
-        }
-        if !lines[at].2.contains(&source) {
-            lines[at].2.push(source);
+        let (_, variables, sources) = &mut lines[at];
+        variables.push(meeting.name());
+        for source in meeting.unknown.iter().map(|source| source.shown()) {
+            if !sources.contains(&source) {
+                sources.push(source);
+            }
         }
     }
-    let tell = |(container, variables, sources): (&str, Vec<&str>, Vec<String>)| {
+    let tell = |((container, is_merged), variables, sources): ((&str, bool), Vec<&str>, Vec<String>)| {
         let (variables, sources) = (variables.join("`, `"), sources.join(", "));
-        Told::new(
-            Code::VariableMayBeHidden,
-            "env",
-            format!(
-                "in container `{container}` variable `{variables}` wins over a key of that name in {sources} (`envFrom`)"
-            ),
-        )
+        let over = format!(
+            "in container `{container}` variable `{variables}` wins over a key of that name in {sources} (`envFrom`)"
+        );
+        match is_merged {
+            true => {
+                let message = format!("{over}: `merge` joins only a `value` of the container itself");
+                Told::new(Code::MergedOverSources, "env", message)
+            }
+            false => Told::new(Code::VariableMayBeHidden, "env", over),
+        }
     };
     lines.into_iter().map(tell).collect()
 }

@@ -1,9 +1,8 @@
 //! The pod that a controller would make in place of another one, to try whether a server accepts it.
 
-use crate::api::pod_schema::is_native_sidecar;
-use crate::api::v1alpha1::RawObject;
 use crate::inject::undo_those;
-use crate::inject::value::{at, nanos};
+use crate::inject::value::nanos;
+use crate::readers;
 use crate::workload::Workload;
 use json_patch::Patch;
 use serde_json::{Value, json};
@@ -89,18 +88,10 @@ fn usage(pod: &Workload, resource: &str) -> Option<i128> {
         Some(("requests", name)) => ("requests", name),
         _ => ("requests", resource),
     };
-    let own = |item: &RawObject| at(item, &["resources", kind, name]).and_then(nanos);
-    // A server writes a missing request as the limit.
-    let amount = |item: &RawObject| own(item).unwrap_or_default();
-    let items = |list: &str| pod.body["spec"][list].as_array().into_iter().flatten().filter_map(Value::as_object);
-    let (mut sidecars, mut peak) = (0_i128, 0_i128);
-    for item in items("initContainers") {
-        peak = peak.max(sidecars.saturating_add(amount(item)));
-        sidecars = sidecars.saturating_add(if is_native_sidecar(item) { amount(item) } else { 0 });
-    }
-    let together = items("containers").map(amount).fold(sidecars, i128::saturating_add);
+    let sums = readers::sums_of(pod);
+    let sum = if kind == "limits" { &sums.limits } else { &sums.requests };
     let overhead = nanos(&pod.body["spec"]["overhead"][name]).unwrap_or_default();
-    Some(peak.max(together).saturating_add(overhead))
+    Some(sum.get(name).copied().unwrap_or_default().saturating_add(overhead))
 }
 
 #[cfg(test)]
@@ -119,6 +110,11 @@ mod tests {
             "containers": [{ "name": "web", "resources": amounts("60m") }],
         });
         let pod = Workload::new(Kind::find("", "pods").unwrap(), json!({ "spec": spec }));
+        // From 1.34 on a pod may have resources of its own.
+        let whole = json!({ "containers": [{ "name": "web" }], "resources": { "requests": { "cpu": "2" } } });
+        let whole = Workload::new(Kind::find("", "pods").unwrap(), json!({ "spec": whole }));
+        let [requested, used, hard] = ["2", "2", "3"].map(Value::from);
+        assert!(!still_exceeds(&whole, &[Exceeded { resource: "requests.cpu".to_owned(), requested, used, hard }]));
         for (resource, requested, used, hard, exceeds) in [
             ("pods", "1", "3", "3", false),
             ("count/pods", "1", "4", "3", true),

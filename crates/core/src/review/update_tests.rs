@@ -113,7 +113,7 @@ fn by_webhook(policies: &[Arc<Policy>], request: &Request<'_>, site: &Site) -> A
 
 /// The beginnings of the names of variables that are texts, and of those that are true or false.
 const KINDS: [(Gives, &[&str]); 2] = [
-    (Gives::String, &["marker", "kept", "message", "revision", "owned"]),
+    (Gives::String, &["marker", "kept", "message", "revision"]),
     (
         Gives::Bool,
         &[

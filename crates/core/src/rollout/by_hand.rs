@@ -69,6 +69,11 @@ impl Keeper {
         })
     }
 
+    /// The label selector of pods that are of another template than that of now.
+    pub fn earlier(&self) -> String {
+        format!("{0},{0}!={1}", self.label, self.now)
+    }
+
     /// What a person must do about the broken ones of its `pods`; none if it waits for none of them.
     pub fn demand<'a>(&self, pods: impl IntoIterator<Item = &'a Workload>, now: Timestamp) -> Option<String> {
         let pods = pods.into_iter().filter(|pod| self.is_earlier(pod) && is_broken(pod, now));

@@ -312,9 +312,10 @@ pub struct Recognition {
 impl Recognition {
     /// `policy`, which recognizes the contents of its `revisions`. They come oldest first.
     pub fn of(&mut self, policy: &Arc<Policy>, revisions: &[StoredRevision]) -> Arc<Policy> {
-        let past = revisions.iter().rev().map(|stored| &stored.revision);
-        let past: Vec<Arc<Revision>> = past.filter(|past| policy.revision() != Some(&*past.hash)).cloned().collect();
-        if past.is_empty() || !policy.injects() {
+        // Its own content is among them: the half of a split policy that has an earlier one recognizes it, too.
+        let past: Vec<Arc<Revision>> = revisions.iter().rev().map(|stored| stored.revision.clone()).collect();
+        let is_new = |past: &Arc<Revision>| policy.revision() != Some(&*past.hash);
+        if !past.iter().any(is_new) || !policy.injects() {
             self.known.remove(&policy.name);
             return policy.clone();
         }
@@ -502,5 +503,29 @@ mod tests {
         let why = rejection(&policy, &bad, &site(&["good/*"])).unwrap();
         assert!(why.starts_with("SCP0420: revision 1 is not delivered: SCP0"), "{why}");
         assert_eq!(rejection(&policy, &bad, &site(&[])), None);
+    }
+
+    #[test]
+    fn where_the_steps_have_not_come_yet_the_newest_content_is_known_and_the_earlier_one_takes_its_place() {
+        use crate::decision::Decision;
+        use crate::policy::Policies;
+        use crate::workload::{Kind, Workload};
+        let policy = policy("x:2");
+        let reached = Reached::begin(&content("x:1").hash(), Timestamp::UNIX_EPOCH);
+        let objects = [object(1, "x:1", Some(1), None), object(2, "x:2", None, Some(&reached))];
+        let revisions: Vec<StoredRevision> = objects.iter().map(|object| parse(object).unwrap().unwrap()).collect();
+        let mut splits = Splits::new(true, &Arc::new(site(&[])));
+        let split = splits.of(&Recognition::default().of(&policy, &revisions), &revisions);
+        let pod = json!({ "spec": { "containers": [{ "name": "app", "image": "app:1" }] } });
+        let body = json!({ "metadata": { "name": "web", "namespace": "shop" }, "spec": { "template": pod } });
+        let bare = Workload::new(Kind::find("apps", "deployments").unwrap(), body);
+        let created = |policy: &Arc<Policy>, workload: &Workload| {
+            let patch = Decision::of(&Policies::new([policy.clone()]), workload, &site(&[])).plan(workload);
+            workload.with_body(workload.patched(&patch))
+        };
+        let ahead = created(&policy, &bare);
+        let image = |workload: &Workload| workload.body["spec"]["template"]["spec"]["containers"][1]["image"].clone();
+        assert_eq!(image(&ahead), "x:2");
+        assert_eq!(image(&created(&split, &ahead)), "x:1");
     }
 }

@@ -3,6 +3,7 @@
 use super::pods::{PodReader, PodReading};
 use super::{RemovalLine, RemovalResult};
 use crate::api::code::Code;
+use crate::cli::live;
 use crate::cli::output::remark;
 use crate::cli::signals::{Stop, until};
 use crate::cluster::answer::Meaning;
@@ -183,7 +184,14 @@ impl<'a> Evicting<'a> {
         }
         match refit::untouchable(&pod) {
             Some(left) => Ok(Answer::Left(version, Why { code: left.cause.code(), message: left.message })),
-            None => act::evict(&api, &pod, version, self.reader.inventory.server.known_minor()).await,
+            None => {
+                let (minor, client) = (self.reader.inventory.server.known_minor(), self.reader.inventory.client);
+                match act::would_refuse(client, &live::resource("", "v1", "Pod", "pods"), (&pod, version), minor).await
+                {
+                    Some(answer) => Ok(answer),
+                    None => act::evict(&api, &pod, version, minor).await,
+                }
+            }
         }
     }
 

@@ -553,7 +553,7 @@ impl Additions<'_> {
             .map(|(number, (inner, item))| {
                 let is_it = has_key(inner, item, "e", self.access);
                 let items = self.access.list_in(&list.item("i"), inner.field);
-                let is_owned = self.owned.has_text(&format!("\",\" + {beginning} + {ends}[{number}]"));
+                let is_owned = self.owned.has_text(&format!("({beginning} + {ends}[{number}])"));
                 (any(&[format!("!{items}.exists(e, {is_it})"), is_owned]), number.to_string())
             })
             .collect();
@@ -580,7 +580,7 @@ impl Additions<'_> {
             let range = format!("n >= {first} && n <= {last}");
             let parent = format!("{beginning} + {}", quoted(&end(&format!("/{}", inner.field))));
             let (created, null) = self.owned.created_text(
-                &format!("\",\" + {parent}"),
+                &format!("({parent})"),
                 self.lacks_inner(&container, inner),
                 &[format!("{listed}.exists(n, {range})")],
                 self.is_null(&container, inner.field),

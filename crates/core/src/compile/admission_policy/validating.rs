@@ -47,8 +47,8 @@ pub fn validating(
         if policies.is_empty() {
             continue;
         }
-        let rendered = |says_why| {
-            let judging = Judging { kind, policies: &policies, injecting: &injecting, cluster, site, says_why };
+        let rendered = |extras| {
+            let judging = Judging { kind, policies: &policies, injecting: &injecting, cluster, site, extras };
             let mut spec = judging.spec(failure_policy)?;
             if let Some(validations) = spec["validations"].as_array_mut() {
                 validations.insert(0, probe(site, &name));
@@ -56,10 +56,22 @@ pub fn validating(
             let actions = json!({ "validationActions": ["Deny"] });
             registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec, actions)
         };
-        // What is too large with the reasons may fit without them.
-        objects.extend(rendered(true).or_else(|_| rendered(false))?);
+        // What is too large with them may fit without.
+        let smaller = |extras| move |_| rendered(extras);
+        objects.extend(rendered(Extras::ReasonsAndPast).or_else(smaller(Extras::Past)).or_else(smaller(Extras::None))?);
     }
     Ok(objects)
+}
+
+/// What a ValidatingAdmissionPolicy says besides what it must.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extras {
+    /// What keeps the template out, in the message of a rejection, and which earlier contents are let through.
+    ReasonsAndPast,
+    /// Only the earlier contents.
+    Past,
+    /// Neither: a policy that was edited often takes no more room than a new one.
+    None,
 }
 
 /// What a ValidatingAdmissionPolicy is made of.
@@ -70,8 +82,7 @@ struct Judging<'a> {
     injecting: &'a [&'a Policy],
     cluster: &'a Capabilities,
     site: &'a Site,
-    /// Whether a rejection says what keeps the template out.
-    says_why: bool,
+    extras: Extras,
 }
 
 impl Judging<'_> {
@@ -114,14 +125,14 @@ impl Judging<'_> {
 
     /// The validations of one policy.
     fn validations(&self, policy: &Policy, variables: &mut Variables) -> Result<Vec<Value>, Unavailable> {
-        let Self { kind, policies, injecting, cluster, site, says_why } = *self;
+        let Self { kind, policies, injecting, cluster, site, extras } = *self;
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
         let access = Access::of(own, variables);
         let old = act_on_updates(policies, kind).then(|| Access::at(OLD, own, variables));
         let rows = Rows { access: &access, kind, policies: injecting, old: old.as_ref() };
         let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
-        let judged = Judged { policy, rows: &rows, site, told, says_why };
+        let judged = Judged { policy, rows: &rows, site, told, extras };
         let own = judged.validations(variables).map_err(|what| what.of(policy))?;
         if expressions::is_seen(variables) && cluster.minor != (0, 0) && !cluster.at_least(1, 33) {
             let what = "on a server below 1.33 its expressions must not look at all of `object` or `object.metadata`, nor at what \
@@ -156,8 +167,7 @@ struct Judged<'a> {
     site: &'a Site,
     /// The beginning of its messages.
     told: String,
-    /// See [`Judging`].
-    says_why: bool,
+    extras: Extras,
 }
 
 impl<'a> Judged<'a> {
@@ -170,14 +180,16 @@ impl<'a> Judged<'a> {
             let wanted = variables.define("wanted", &all(&terms));
             let mut is_there = vec![not(&every(vec![rows.is_missing(policy, variables)?]))];
             // Nothing here brings an earlier content to the present one.
-            is_there.extend(rows.carries_past(policy, variables));
+            if self.extras != Extras::None {
+                is_there.extend(rows.carries_past(policy, variables));
+            }
             let create = format!("!{wanted} || {}", any(&is_there));
             let lost = rows.loses_marker(policy, variables);
             let update = lost.map(|lost| format!("!({lost} && {wanted})"));
             let expression = rows.by_operation(policy, update, true, &create);
             let message = self.message(Code::SidecarMissing, "it would be stored without the sidecar");
             let mut missing = validation(&expression, &message);
-            if self.says_why
+            if self.extras == Extras::ReasonsAndPast
                 && let Some(why) = self.why(&wanted, &message, variables)
             {
                 missing["messageExpression"] = json!(why);
