@@ -239,7 +239,7 @@ fn variables(side: Side, object: &str) -> String {
       variables.names.all(name, !name.contains("*") && !name.contains("?"))
   # All else, and a policy that goes before those of others, is judged by the rights in all namespaces.
   - name: places
-    expression: 'variables.isNamed && variables.spec.?priority.orValue(0) <= 0 ? variables.names : [""]'
+    expression: 'variables.isNamed && variables.spec.?priority.orValue(0) <= 0 && size(variables.spec.?replaces.orValue([])) == 0 ? variables.names : [""]'
   - name: questions
     expression: >-
       [{numbers}].filter(number, number < size(variables.places) * size(variables.rights)).map(number,

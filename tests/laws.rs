@@ -195,6 +195,10 @@ proptest! {
     fn what_the_server_makes_of_an_injected_workload_is_still_equal((workload, templates) in scene()) {
         let all: Vec<&Template> = templates.iter().collect();
         let templates = rest(&workload, &all);
+        // Without markers, what is added is the user's own, and shared as well.
+        if templates.iter().any(|template| !template.spec.share.is_empty()) {
+            return Ok(());
+        }
         if let Some(after) = injected(&workload, &templates, &all) {
             let stored = without_markers(&Workload::new(&workload.kind, as_stored(after, &workload)), &templates);
             let stored = Workload::new(&workload.kind, stored);
@@ -440,7 +444,9 @@ pub(crate) fn content(dice: &mut Dice, index: usize) -> (v1alpha1::Template, Pos
     let volumes = pick(dice, 2);
     let containers = pick(dice, 2);
     let inits: Vec<_> = pick(dice, 2).into_iter().filter(|name| !containers.contains(name)).collect();
+    let shares = containers.iter().chain(&inits).next().map(|to| share(dice, to));
     let spec = v1alpha1::Template {
+        share: shares.into_iter().flatten().collect(),
         volumes: volumes.iter().map(|name| item(name, volume(dice))).collect(),
         containers: containers.iter().map(|name| item(name, container(dice, volumes.first()))).collect(),
         init_containers: inits.iter().map(|name| item(name, container(dice, volumes.last()))).collect(),
@@ -450,6 +456,32 @@ pub(crate) fn content(dice: &mut Dice, index: usize) -> (v1alpha1::Template, Pos
     let [containers, init_containers, env_from, volume_mounts] = [place(), place(), place(), place()];
     let env = dice.pick(&[EnvPlace::Auto, EnvPlace::Before, EnvPlace::After]);
     (spec, Position { containers, init_containers, env, env_from, volume_mounts })
+}
+
+/// What the container `to` gets of the user's; nothing in most cases.
+fn share(dice: &mut Dice, to: &str) -> Option<v1alpha1::Share> {
+    let choices = [
+        json!(null),
+        json!(null),
+        json!({"to": to, "volumeMounts": ["*"]}),
+        json!({"to": to, "env": ["*"], "from": ["w*", "app"]}),
+        json!({"to": to, "volumeMounts": ["/d", "app"], "env": ["A"], "readOnly": false}),
+    ];
+    serde_json::from_value(dice.pick(&choices)).unwrap()
+}
+
+/// Fields of the pod; none in half of the cases.
+fn fields(dice: &mut Dice) -> Option<v1alpha1::PodFields> {
+    let choices = [
+        json!(null),
+        json!(null),
+        json!(null),
+        json!({"shareProcessNamespace": true, "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a", "b.example"]}]}),
+        json!({"dnsConfig": {"options": [{"name": "ndots", "value": "2"}], "searches": ["a.example"]}}),
+        json!({"tolerations": [{"key": "a/b", "operator": "Exists"}], "terminationGracePeriodSeconds": {"atLeast": 60}}),
+        json!({"terminationGracePeriodSeconds": {"atLeast": 90}, "dnsConfig": {"nameservers": ["10.0.0.1"]}}),
+    ];
+    serde_json::from_value(dice.pick(&choices)).unwrap()
 }
 
 /// Content besides containers, and for the user's own containers. Empty in half of the cases.
@@ -463,6 +495,8 @@ fn inner(dice: &mut Dice, volume: &str) -> v1alpha1::Template {
         json!([]),
         json!([{"name": "A", "value": "1"}]),
         json!([{"name": "A", "value": "$(B)"}, {"name": "D", "value": "$$(B)"}]),
+        json!([{"name": "A", "value": "-x", "merge": "Append"}]),
+        json!([{"name": "A", "value": "-y", "merge": "Prepend"}, {"name": "B", "value": "c", "merge": "Append", "separator": ","}]),
         json!([{"name": "A", "value": ""}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
     ]);
     let sources = dice.pick(&[
@@ -484,6 +518,7 @@ fn inner(dice: &mut Dice, volume: &str) -> v1alpha1::Template {
             annotations: map(dice, &[json!({}), json!({"a/b": "1"}), json!({"own/a~b": "x", "a/b": "2"})]),
         }),
         image_pull_secrets: objects(secrets),
+        pod: fields(dice),
         env: objects(variables),
         env_from: objects(sources),
         volume_mounts: objects(mounts),
@@ -553,6 +588,17 @@ pub(crate) fn workload_of(kind: &Arc<Kind>, dice: &mut Dice) -> Workload {
     dice.put(&mut spec, "volumes", volumes, json!([]));
     if dice.roll(12) == 11 {
         spec["hostNetwork"] = json!(true);
+    }
+    for (field, value) in [
+        ("terminationGracePeriodSeconds", json!(45)),
+        ("shareProcessNamespace", json!(true)),
+        ("dnsConfig", json!({"options": [{"name": "ndots", "value": "5"}]})),
+        ("dnsConfig", json!({"options": [{"name": "edns0"}], "searches": ["a.example"]})),
+        ("tolerations", json!([{"key": "c", "operator": "Exists"}])),
+    ] {
+        if dice.roll(8) == 7 {
+            spec[field] = dice.pick(&[value, Value::Null]);
+        }
     }
     let mut pod = json!({"spec": spec});
     let metadata = metadata(dice);

@@ -235,7 +235,8 @@ proptest! {
         let Some(mut stored) = scene.created(&scene.original, &[&from]) else { return Ok(()) };
         let mut added = marker::read(&stored, POLICIES[0]).unwrap().added;
         // The annotation for kubectl becomes the user's, and everything else is updated.
-        added.retain(|at| !at.ends_with("/kubectl.kubernetes.io~1default-container"));
+        let all = added.clone();
+        added.retain(|at| !at.ends_with("/kubectl.kubernetes.io~1default-container") && !crate::undo::is_shared(&all, at));
         let items: Vec<String> = added.iter().filter_map(|at| crate::undo::locate(&stored.body, at)).collect();
         if items.is_empty() {
             return Ok(());

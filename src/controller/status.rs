@@ -136,6 +136,12 @@ impl Controller {
             let engines: Vec<_> = self.engines_of(name).into_iter().map(EngineName::as_str).collect();
             format!("in effect by {}, since {code}: {message}", engines.join(","))
         });
+        let snapshot = self.operator.snapshot();
+        let by = snapshot.policies.iter().find(|other| other.is_enforced() && other.replaces(name));
+        let replaced = by.map(|by| {
+            format!("{}: replaced by SidecarPolicy `{}`, where both match a workload", Code::Replaced, by.name)
+        });
+        let instead = instead.or(replaced);
         if let Some(state) = self.statuses.policies.get_mut(name) {
             state.outcome = Readiness::InForce { conflicts, degraded, instead };
             state.concluded = Some(policy.spec_hash.clone());

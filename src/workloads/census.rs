@@ -411,10 +411,23 @@ pub fn fate(
     let counted = judged.iter().filter_map(|(policy, verdict)| {
         Some((*policy, tally(policy, verdict, &beside, &policy.view(workload), site)?))
     });
-    let mut matching: Vec<(&Arc<Policy>, Tally)> = counted.collect();
+    // Where another one takes its place, nothing is missing.
+    let is_replaced = |policy: &Policy| {
+        let mut by = judged.iter().filter(|(by, _)| by.is_enforced() && by.replaces(&policy.name));
+        by.any(|(by, verdict)| match verdict {
+            Verdict::Inject => true,
+            Verdict::Skip(reason) => reason.row == INJECTED && checks::selects(by, &by.view(workload), site),
+            Verdict::Error(_) => false,
+        })
+    };
+    let mut matching: Vec<(&Arc<Policy>, Tally)> =
+        counted.filter(|(policy, tally)| *tally != Tally::Missed || !is_replaced(policy)).collect();
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    let enforced: Vec<&Arc<Policy>> =
-        matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();
+    let enforced: Vec<&Arc<Policy>> = matching
+        .iter()
+        .filter(|(policy, _)| policy.is_enforced() && !is_replaced(policy))
+        .map(|(policy, _)| *policy)
+        .collect();
     let contradict = |at: usize, other: usize| {
         let (one, two) = (enforced[at], enforced[other]);
         collide(&one.reference(), &two.reference()) || one.disagreement(two, &workload.kind).is_some()
@@ -457,7 +470,12 @@ fn tally(
     site: &Site,
 ) -> Option<Tally> {
     let or_edited = |tally| Some(if policy.edits(workload).is_empty() { tally } else { Tally::Edited });
+    let takes_over = || policy.replaced_markers(workload).next().is_some();
     match verdict {
+        Verdict::Inject if takes_over() => or_edited(Tally::Outdated),
+        Verdict::Skip(reason) if reason.row == INJECTED && takes_over() && checks::selects(policy, workload, site) => {
+            or_edited(Tally::Outdated)
+        }
         Verdict::Inject if policy.is_claimed(workload) => {
             match policy.presence_beside(workload, beside.iter().copied()) {
                 Presence::Whole => or_edited(Tally::Injected),

@@ -222,6 +222,9 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
     let renamed = |name: &str| format!("{id}-{name}");
     for policy in &mut policies {
         policy["metadata"]["name"] = json!(renamed(policy["metadata"]["name"].as_str().context("a name")?));
+        for replaced in policy["spec"]["replaces"].as_array_mut().into_iter().flatten() {
+            *replaced = json!(renamed(replaced.as_str().context("a name")?));
+        }
         // Because all cases share a server, a policy selects the workload of its own case only.
         let selector = policy["spec"].as_object_mut().context("a spec")?.entry("labelSelector").or_insert(json!({}));
         let requirements =

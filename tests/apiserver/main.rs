@@ -60,6 +60,7 @@ mod prelude;
 mod printed;
 mod readers;
 mod refused;
+mod renames;
 mod replicas;
 mod reports;
 mod rights;
@@ -104,6 +105,7 @@ const TESTS: &[&[runner::Test]] = &[
     engines_bad_input::TESTS,
     engines_break_glass::TESTS,
     edited::TESTS,
+    renames::TESTS,
     exceptions::TESTS,
     initializer::TESTS,
     install::TESTS,

@@ -74,6 +74,7 @@ const TABLE: &[(&str, &str, [&str; 3])] = &[
     ("shop", "apply", ["ok", "ok", "ok"]),
     ("shop", "priority -1", ["ok", "ok", "ok"]),
     ("shop", "priority 1", ["ok", "SCP0048", "SCP0048"]),
+    ("shop", "replace all", ["ok", "SCP0048", "SCP0048"]),
     ("shop", "widen to pay", ["ok", "SCP0046", "SCP0046"]),
     ("shop", "widen to all", ["ok", "SCP0046", "SCP0046"]),
     ("shop", "widen by a glob", ["ok", "SCP0046", "SCP0046"]),
@@ -195,6 +196,7 @@ fn write(policy_name: &str, name: &str) -> Write {
         "audit" => add("/spec/mode", json!("Audit")),
         "image" => add("/spec/template/containers/0/image", json!("evil:1")),
         "priority 1" => add("/spec/priority", json!(1)),
+        "replace all" => add("/spec/replaces", json!(["all"])),
         "priority -1" => add("/spec/priority", json!(-1)),
         "target pods" => add("/spec/targets", json!([pods()])),
         "roll" => add("/spec/updateStrategy", json!({ "type": "RollingUpdate" })),
@@ -450,13 +452,13 @@ async fn are_in_the_same_words(scene: &Scene) -> Result<()> {
             "tenant",
             "shop",
             "priority 1",
-            "SCP0048: tenant may not create pods in all namespaces, so may not have a policy with a `spec.priority` above 0",
+            "SCP0048: tenant may not create pods in all namespaces, so may not have a policy with `spec.replaces`, or with a `spec.priority` above 0",
         ),
         (
             "tenant",
             "ranked",
             "delete",
-            "SCP0048: tenant may not create pods in all namespaces, so may not change or delete a policy with a `spec.priority` above 0",
+            "SCP0048: tenant may not create pods in all namespaces, so may not change or delete a policy with `spec.replaces`, or with a `spec.priority` above 0",
         ),
     ] {
         let (_, message) = write(policy, name).send(&scene.clients[user], true).await?;

@@ -20,10 +20,11 @@ pub(crate) fn is_kept(before: &Value, after: &Value, markers: &[String]) -> bool
 }
 
 /// Whether a template may make `after` of the field: the value of a variable with a part of ours (`merge`), or a longer grace
-/// period (`pod`).
+/// period or shared processes (`pod`).
 fn is_longer(field: &str, before: &Value, after: &Value) -> bool {
     match field {
-        "value" => before.as_str().zip(after.as_str()).is_some_and(|(before, after)| after.contains(before)),
+        "value" => after.as_str().is_some_and(|after| after.contains(before.as_str().unwrap_or_default())),
+        "shareProcessNamespace" => before.is_null() && *after == true,
         "terminationGracePeriodSeconds" => after.as_i64() > before.as_i64(),
         _ => false,
     }

@@ -20,13 +20,59 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     added.retain(|at| !others.contains(at) || is_parent(body, at));
     for at in added.iter().rev() {
         let tokens: Vec<String> = at[1..].split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
-        remove(body, "", &tokens, nulls.contains(at));
+        let was_null = nulls.contains(at);
+        match &tokens.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [.., GRACE, least, was] => set_grace(body, pod, (least, was), &others, was_null),
+            [.., "env", _, "value", side, separator, text] => {
+                let variable = at.rsplitn(5, '/').last().unwrap();
+                let variable = body.pointer_mut(&locate(body, variable).unwrap()).unwrap();
+                variable["value"] = without_part(variable["value"].as_str().unwrap(), side, separator, text).into();
+            }
+            _ => remove(body, "", &tokens, was_null),
+        }
     }
 }
 
-/// Whether the marker entry `at` is a list or map.
+const GRACE: &str = "terminationGracePeriodSeconds";
+
+/// Whether the marker entry `at` is a list or map, or a grace period, which each marker takes back.
 fn is_parent(body: &Value, at: &str) -> bool {
-    locate(body, at).is_none()
+    let is_part = at.contains("/value/Append/") || at.contains("/value/Prepend/");
+    locate(body, at).is_none() && !is_part
+}
+
+/// Whether the value of the entry `at` is not that of the template alone: an item in a container that `added` lists is shared with it, and
+/// a container with such items, or a variable with parts, has more than the template says.
+pub(crate) fn is_shared(added: &[String], at: &str) -> bool {
+    let has_entries = added.iter().any(|other| other.strip_prefix(at).is_some_and(|rest| rest.starts_with('/')));
+    let is_in = |other: &String| at.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let is_container = |other: &str| {
+        let mut steps = other.rsplit('/').skip(1);
+        steps.next().is_some_and(|list| ["containers", "initContainers"].contains(&list))
+            && steps.next() == Some("spec")
+    };
+    has_entries || added.iter().any(|other| is_in(other) && is_container(other))
+}
+
+/// Sets the grace period to the longest of the markers that stay, and to no less than before.
+fn set_grace(body: &mut Value, pod: &str, (_, was): (&str, &str), others: &[String], was_null: bool) {
+    let least = |at: &String| at.split_once(&format!("/spec/{GRACE}/"))?.1.split('/').next()?.parse::<i64>().ok();
+    let (was, rest) = (was.parse::<i64>().ok(), others.iter().filter_map(least).max());
+    let spec = body.pointer_mut(&format!("{pod}/spec")).unwrap().as_object_mut().unwrap();
+    match rest.map(|rest| rest.max(was.unwrap_or(30))).or(was) {
+        Some(seconds) => drop(spec.insert(GRACE.to_owned(), seconds.into())),
+        None if was_null => drop(spec.insert(GRACE.to_owned(), Value::Null)),
+        None => drop(spec.remove(GRACE)),
+    }
+}
+
+/// `value` without the outermost `text` on its side.
+fn without_part(value: &str, side: &str, separator: &str, text: &str) -> String {
+    let mut parts: Vec<&str> = value.split(separator).collect();
+    let is_it = |part: &&str| *part == text;
+    let place = if side == "Append" { parts.iter().rposition(is_it) } else { parts.iter().position(is_it) };
+    parts.remove(place.unwrap());
+    parts.join(separator)
 }
 
 /// What the markers list.
@@ -53,7 +99,8 @@ pub(crate) fn locate(body: &Value, at: &str) -> Option<String> {
         value = body.pointer(&pointer)?;
         name = key_of_it;
     }
-    let is_parent = value.is_array() || ["/metadata", "/labels", "/annotations"].iter().any(|end| at.ends_with(end));
+    let is_parent =
+        value.is_array() || ["/metadata", "/labels", "/annotations", "/dnsConfig"].iter().any(|end| at.ends_with(end));
     (!is_parent).then_some(pointer)
 }
 
@@ -66,7 +113,12 @@ fn remove(at: &mut Value, name: &str, tokens: &[String], was_null: bool) {
             items.retain(|item| key(name, item) != **token);
             assert_eq!(items.len(), count - 1, "`{token}` is listed once and there once");
         }
-        (Value::Object(fields), []) if fields.get(token).is_some_and(Value::is_string) => drop(fields.remove(token)),
+        (Value::Object(fields), []) if was_null && !fields[token].is_array() && !fields[token].is_object() => {
+            fields.insert(token.clone(), Value::Null);
+        }
+        (Value::Object(fields), []) if fields[token].is_string() || fields[token].is_boolean() => {
+            drop(fields.remove(token))
+        }
         (Value::Object(fields), []) => remove_parent(fields, token, was_null),
         (Value::Array(items), rest) => {
             remove(items.iter_mut().find(|item| key(name, item) == **token).unwrap(), token, rest, was_null)
@@ -103,6 +155,16 @@ fn key(name: &str, item: &Value) -> String {
             let of = of.map(|of| format!("{of}:{}", text(&item[of]["name"]))).unwrap_or_default();
             if text(&item["prefix"]).is_empty() { of } else { format!("{of}:{}", text(&item["prefix"])) }
         }
+        "hostAliases" => {
+            let names = item["hostnames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            format!("{}={}", text(&item["ip"]), names.collect::<Vec<_>>().join(","))
+        }
+        "tolerations" => {
+            let operator = item["operator"].as_str().unwrap_or("Equal");
+            let seconds = item["tolerationSeconds"].as_i64().map(|seconds| format!(" {seconds}")).unwrap_or_default();
+            format!("{} {operator} {}:{}{seconds}", text(&item["key"]), text(&item["value"]), text(&item["effect"]))
+        }
+        "nameservers" | "searches" => text(item),
         _ => text(&item["name"]),
     }
 }

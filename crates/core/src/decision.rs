@@ -12,7 +12,7 @@ use crate::inject::tables::has_volume;
 use crate::inject::{self, Conflict, Leftover, LeftoverCause, Loss, Markers, Presence, Template, plan_with};
 use crate::policy::checks::{self, Common};
 use crate::policy::{
-    CompiledValidation, Policies, Policy, Reason, Site, Verdict, decide_with, deliver, dialect, scope,
+    CompiledValidation, Policies, Policy, PolicyRef, Reason, Site, Verdict, decide_with, deliver, dialect, scope,
 };
 use crate::ranking::{self, Standing};
 use crate::workload::Workload;
@@ -77,9 +77,13 @@ pub struct Decision {
     minor: Option<u32>,
     /// The patch of [`Self::inject`]; none after a policy was removed from it.
     planned: Option<Patch>,
-    /// The policies of which the workload carries an earlier content, exactly. It goes where the present one is injected.
-    renewed: BTreeSet<String>,
+    /// See [`carrying_past`]: that content goes where the present one is injected.
+    renewed: Renewed,
 }
+
+/// For each policy of which a workload carries earlier content, exactly: the policies whose markers list it. They are the policy itself,
+/// or others whose place it takes.
+type Renewed = BTreeMap<String, Vec<String>>;
 
 /// A policy whose validations the workload must satisfy.
 #[derive(Clone, Debug)]
@@ -95,6 +99,8 @@ struct Before {
     stored: Workload,
     /// The policies whose marker the new object has kept: the update is never rejected for their content.
     kept: BTreeSet<String>,
+    /// The policies that take places and whose content the new object has.
+    there: Vec<Arc<Policy>>,
     /// See [`Decision::excused`].
     excused: Vec<(Arc<Policy>, Code, String)>,
 }
@@ -156,7 +162,11 @@ impl Decision {
         let loss = |policy: &Policy| policy.loss(old.stored, new.stored).filter(|_| policy.injects());
         let lost = names(&|policy| loss(policy).is_some_and(&counts));
         let kept = names(&|policy| policy.marker(new.stored).is_some());
-        decision.update = Some(Before { stored: old.stored.clone(), kept, excused: Vec::new() });
+        let is_there =
+            |policy: &&Arc<Policy>| policy.takes_places() && policy.is_injected_beside(new.stored, enforced());
+        let there: Vec<Arc<Policy>> = enforced().filter(is_there).cloned().collect();
+        let is_due = |policy: &Policy| lost.contains(&policy.name) || there.iter().any(|by| by.name == policy.name);
+        decision.update = Some(Before { stored: old.stored.clone(), kept, there: there.clone(), excused: Vec::new() });
         let [common, common_before] = [new, old].map(|side| Common::of(side.bare, site));
         for policy in acting.into_iter().filter(|policy| !policy.validations.is_empty()) {
             let judged = |common, side: Side<'_>| checks::is_judged(common, policy, &policy.view(side.bare), site);
@@ -173,10 +183,12 @@ impl Decision {
             let view = policy.view(new.bare);
             decision.note(policy, decide_with(common, policy, &view, site), &view);
         }
+        decision.leave_out_replaced(new.bare, site, is_due);
         decision.leave_out_disagreements(new.bare);
         let workload = decision.view(new.bare);
         decision.leave_out_conflicts(&workload);
         decision.keep(|policy| lost.contains(&policy.name));
+        decision.refuse_for_places();
         // Because the plan must extend the markers that are left.
         decision.planned = None;
         decision
@@ -200,14 +212,15 @@ impl Decision {
             let mut decision = Self::of_bare(policies, &without(workload, &renewed, &adding), site);
             let before = (renewed.clone(), adding.len());
             let is_injected = |name: &str| decision.inject.iter().any(|policy| policy.name == name);
-            renewed.retain(|name| is_injected(name));
+            renewed.retain(|name, _| is_injected(name));
             adding.retain(|policy| is_injected(&policy.name));
             if (&renewed, adding.len()) == (&before.0, before.1) {
                 decision.renewed = renewed;
                 decision.leave(kept);
                 return decision;
             }
-            let is_kept = |left: &Left| before.0.contains(&left.policy.name) && !renewed.contains(&left.policy.name);
+            let is_kept =
+                |left: &Left| before.0.contains_key(&left.policy.name) && !renewed.contains_key(&left.policy.name);
             kept.extend(decision.rest.into_iter().filter(is_kept));
         }
         let mut decision = Self::of_bare(policies, workload, site);
@@ -231,14 +244,15 @@ impl Decision {
 
     /// The injected policies whose earlier content in the workload is replaced.
     pub fn replaced(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.inject.iter().filter(|policy| self.renewed.contains(&policy.name))
+        self.inject.iter().filter(|policy| self.renewed.contains_key(&policy.name))
     }
 
     /// `workload` without the earlier contents that this decision replaces.
     pub fn base<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         // A form of the workload that has the present content already stays as it is.
-        let past = self.replaced().filter(|policy| !policy.is_claimed(workload));
-        let past: BTreeSet<String> = past.map(|policy| policy.name.clone()).collect();
+        let is_past = |name: &str| self.replaced().any(|policy| policy.name == name && !policy.is_claimed(workload));
+        let past = self.renewed.iter().filter(|(name, _)| is_past(name));
+        let past: Renewed = past.map(|(name, markers)| (name.clone(), markers.clone())).collect();
         match past.is_empty() {
             true => Cow::Borrowed(workload),
             false => Cow::Owned(without(workload, &past, &self.inject)),
@@ -250,9 +264,15 @@ impl Decision {
         let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
         let common = Common::of(workload, site);
         for policy in policies.at(workload) {
+            if let Some(circle) = policies.circle(&policy.name) {
+                let reason = Reason { row: 7, code: Code::ReplacesInvalid, detail: format!("spec.replaces {circle}") };
+                decision.rest.push(Left { policy: policy.clone(), outcome: Outcome::Failed, reason });
+                continue;
+            }
             decision.ask(policy, &policy.view(workload), site, &common);
         }
         decision.leave_out_injected(workload);
+        decision.leave_out_replaced(workload, site, |_| true);
         decision.leave_out_disagreements(workload);
         let workload = decision.view(workload);
         decision.leave_out_conflicts(&workload);
@@ -276,6 +296,89 @@ impl Decision {
             if policy.is_injected_beside(workload, others) {
                 self.inject.retain(|other| other.name != policy.name);
                 self.rest.push(Left { outcome: Outcome::Skipped, reason: checks::injected(&policy), policy });
+            }
+        }
+    }
+
+    /// Skips the policies whose place another one takes: one that has been injected, or that would be injected into `workload`
+    /// beside the others. One that is in conflict with the workload fails, and takes no place; one that is not `due` is kept out of
+    /// the way of what it replaces.
+    fn leave_out_replaced(&mut self, workload: &Workload, site: &Site, is_due: impl Fn(&Policy) -> bool) {
+        let matching = self.inject.clone();
+        let is_asked = |by: &&Arc<Policy>| matching.iter().any(|policy| by.replaces(&policy.name));
+        if !matching.iter().chain(self.rest.iter().map(|left| &left.policy)).any(|by| is_asked(&by)) {
+            return;
+        }
+        let workload = &*self.view(workload);
+        let beside = templates(&matching, workload, self.native_sidecars);
+        let fits = |by: &Arc<Policy>| {
+            let delivered = deliver(by, workload, self.native_sidecars).map_err(|reason| (by.clone(), reason))?;
+            let checked = inject::check(workload, delivered.template(), &beside, self.standard());
+            checked.map_err(|conflict| (by.clone(), conflict.into()))
+        };
+        let (due, waiting): (Vec<_>, Vec<_>) = matching.iter().filter(is_asked).partition(|by| is_due(by));
+        let (fitting, failing): (Vec<_>, Vec<_>) =
+            due.into_iter().map(|by| (by, fits(by))).partition(|it| it.1.is_ok());
+        let injected =
+            self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected).map(|left| &left.policy);
+        let injected = injected.filter(|by| is_asked(by) && checks::selects(by, &by.view(workload), site));
+        let taking: Vec<Arc<Policy>> = fitting.iter().map(|(by, _)| *by).chain(injected).cloned().collect();
+        for policy in &matching {
+            let Some(by) = taking.iter().find(|by| by.replaces(&policy.name)) else { continue };
+            self.inject.retain(|other| other.name != policy.name);
+            let detail = format!("SidecarPolicy `{}` takes its place: it has it in `spec.replaces`", by.name);
+            let reason = Reason { row: 8, code: Code::Replaced, detail };
+            self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason });
+        }
+        self.inject.retain(|policy| waiting.iter().all(|by| by.name != policy.name));
+        for (policy, reason) in failing.into_iter().filter_map(|(_, fits)| fits.err()) {
+            if self.injects(&policy) {
+                self.fail(policy, reason);
+            }
+        }
+    }
+
+    /// Whether the workload has or gets the content of one of the policies for which `is_meant` is true.
+    fn delivers(&self, is_meant: impl Fn(&Policy) -> bool) -> bool {
+        let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
+        let there = self.update.iter().flat_map(|update| &update.there);
+        self.inject.iter().chain(injected.map(|left| &left.policy)).chain(there).any(|policy| is_meant(policy))
+    }
+
+    /// Whether the workload has or gets the content of a policy that takes the place of `name`, at once or over others.
+    fn is_taken(&self, name: &str) -> bool {
+        let (mut names, mut at) = (vec![name], 0);
+        while let Some(name) = names.get(at).copied() {
+            if self.delivers(|by| by.replaces(name)) {
+                return true;
+            }
+            let replaced = self.rest.iter().filter(|left| left.reason.code == Code::Replaced).map(|left| &left.policy);
+            for by in replaced.filter(|by| by.replaces(name)) {
+                if !names.contains(&by.name.as_str()) {
+                    names.push(&by.name);
+                }
+            }
+            at += 1;
+        }
+        false
+    }
+
+    /// Rejects the workload for policies under `Fail` of which it has neither the content nor that of another one in their place.
+    /// For one that takes places, the content of what it replaces is as good: it is like an earlier revision.
+    fn refuse_for_places(&mut self) {
+        for at in 0..self.rest.len() {
+            let Left { policy, outcome, reason } = &self.rest[at];
+            if !policy.refuses() || self.has_kept(policy) {
+                continue;
+            }
+            let (policy, is_replaced) = (policy.clone(), reason.code == Code::Replaced);
+            let has_failed = *outcome == Outcome::Failed && reason.row == 8 && policy.takes_places();
+            if is_replaced && !self.is_taken(&policy.name) {
+                let detail = "a policy that has it in `spec.replaces` matches, and is not injected".to_owned();
+                let reason = Reason { row: 8, code: Code::SidecarMissing, detail };
+                self.rest[at] = Left { policy, outcome: Outcome::Rejected, reason };
+            } else if has_failed && !self.delivers(|replaced| policy.replaces(&replaced.name)) {
+                self.rest[at].outcome = Outcome::Rejected;
             }
         }
     }
@@ -390,10 +493,13 @@ impl Decision {
         self.matching.iter()
     }
 
-    /// The policies whose `appContainers` selects none of the containers of `workload`, with the message. Policies that
-    /// the workload has already count, too.
-    pub fn unreached(&self, workload: &Workload) -> Vec<(Arc<Policy>, String)> {
-        let chooses = |policy: &Policy| !policy.as_written().spec.app_containers.is_empty();
+    /// The policies whose `appContainers` selects none of the containers of `workload`, or whose `share` gives nothing of them. Policies
+    /// that the workload has already count, too.
+    pub fn unreached(&self, workload: &Workload) -> Vec<(Arc<Policy>, inject::Unreached)> {
+        let chooses = |policy: &Policy| {
+            let template = &policy.as_written().spec;
+            !template.app_containers.is_empty() || !template.share.is_empty()
+        };
         let injected = self.rest.iter().filter(|left| left.reason.code == Code::AlreadyInjected);
         let present: Vec<_> = self.inject.iter().chain(injected.map(|left| &left.policy)).cloned().collect();
         if !present.iter().any(|policy| chooses(policy)) {
@@ -441,7 +547,7 @@ impl Decision {
         let mut admitted: BTreeMap<String, Reason> = BTreeMap::new();
         for left in self.rest.iter().filter(|left| left.outcome != Outcome::Skipped && left.reason.row != JUDGED) {
             let Some(hash) = unknown(&left.policy) else { continue };
-            let names = BTreeSet::from([left.policy.name.clone()]);
+            let names = Renewed::from([(left.policy.name.clone(), vec![left.policy.name.clone()])]);
             let bare = Self::of_bare(policies, &without(workload, &names, std::slice::from_ref(&left.policy)), site);
             if bare.injects(&left.policy) {
                 let detail =
@@ -460,8 +566,11 @@ impl Decision {
     pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
         self.inject.retain(|other| other.name != policy.name);
         self.planned = None;
-        let outcome = if policy.refuses() && !self.has_kept(&policy) { Outcome::Rejected } else { Outcome::Failed };
+        let may_refuse = policy.refuses() && !self.has_kept(&policy);
+        let has_other = may_refuse && reason.row == 8 && self.delivers(|replaced| policy.replaces(&replaced.name));
+        let outcome = if may_refuse && !has_other { Outcome::Rejected } else { Outcome::Failed };
         self.rest.push(Left { policy, outcome, reason });
+        self.refuse_for_places();
     }
 
     /// Rejects the workload, which `policy` refuses for `reason`, whatever the failure policy says. An update is rejected only
@@ -708,37 +817,56 @@ fn templates<'a>(policies: &'a [Arc<Policy>], workload: &Workload, native_sideca
     delivered.map(|delivered| delivered.template()).collect()
 }
 
-/// The names of the `policies` in effect of which `workload` has, under their markers, exactly an earlier content.
-fn carrying_past(policies: &Policies, workload: &Workload) -> BTreeSet<String> {
-    let mut carried = BTreeSet::new();
+/// The `policies` in effect of which `workload` has exactly an earlier content: under their own markers, or under those of policies
+/// whose place they take, and then also the present content of those.
+fn carrying_past(policies: &Policies, workload: &Workload) -> Renewed {
+    let mut carried = Renewed::new();
     // As most new workloads. In a custom resource, each policy gives its own path of the pod.
     if workload.kind.is_in_table() && !inject::marker::is_marked(workload) {
         return carried;
     }
-    for policy in policies.at(workload).filter(|policy| policy.is_enforced() && policy.past().next().is_some()) {
+    let has_earlier = |policy: &&Arc<Policy>| policy.past().next().is_some() || policy.takes_places();
+    for policy in policies.at(workload).filter(|policy| policy.is_enforced()).filter(has_earlier) {
         let view = policy.view(workload);
-        if policy.carries_past(&view) && can_be_without(&view, policy) {
-            carried.insert(policy.name.clone());
+        let replaced = policy.spec.replaces.iter().filter_map(|name| policies.get(&PolicyRef::of_cluster(name)));
+        let replaced = replaced.filter(|other| other.carries_known(&view));
+        let own = policy.carries_past(&view).then_some(policy);
+        let mut names: Vec<String> = own.into_iter().chain(replaced).map(|other| other.name.clone()).collect();
+        names.extend(forgotten(policies, policy, &view, &names));
+        if !names.is_empty() && can_be_without(&view, &names) {
+            carried.insert(policy.name.clone(), names);
         }
     }
     carried
 }
 
-/// Whether all that the marker of `policy` lists can be taken out of `workload`.
-fn can_be_without(workload: &Workload, policy: &Policy) -> bool {
-    let undone = inject::undo_those(workload, |name| name == policy.name, |_| false);
+/// The names of [`inject::owners::forgotten`] markers of a content that `policy` knows. Files may know only some policies.
+fn forgotten(policies: &Policies, policy: &Policy, workload: &Workload, names: &[String]) -> Vec<String> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let is_known = |name: &str, marker: &inject::marker::Marker| {
+        let is_own = |hash: &str| hash == marker.hash;
+        policies.get(&PolicyRef::of_cluster(name)).is_some()
+            || !is_own(policy.template_hash()) && !policy.past().any(|past| is_own(&past.template.hash))
+    };
+    inject::owners::forgotten(workload, &names, is_known).into_iter().map(str::to_owned).collect()
+}
+
+/// Whether all that the markers of the policies `names` list can be taken out of `workload`.
+fn can_be_without(workload: &Workload, names: &[String]) -> bool {
+    let undone = inject::undo_those(workload, |name| names.iter().any(|other| other == name), |_| false);
     let is_free = |leftover: &Leftover| matches!(leftover.cause, LeftoverCause::Mounted | LeftoverCause::Missing);
     undone.is_some_and(|undone| undone.leftovers.iter().all(is_free))
 }
 
-/// `workload` without what the markers of the policies `names` list. Volumes that one of `adding` adds again go even if a container of
+/// `workload` without what the markers in `renewed` list. Volumes that one of `adding` adds again go even if a container of
 /// the user mounts them.
-fn without(workload: &Workload, names: &BTreeSet<String>, adding: &[Arc<Policy>]) -> Workload {
+fn without(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Workload {
     let returns = |volume: &str| adding.iter().any(|policy| has_volume(&policy.as_written().spec, volume));
     let mut bare = workload.clone();
-    for policy in adding.iter().filter(|policy| names.contains(&policy.name)) {
+    for policy in adding {
+        let Some(names) = renewed.get(&policy.name) else { continue };
         let view = policy.view(&bare);
-        if let Some(undone) = inject::undo_those(&view, |name| name == policy.name, returns) {
+        if let Some(undone) = inject::undo_those(&view, |name| names.iter().any(|other| other == name), returns) {
             bare = bare.with_body(undone.body);
         }
     }

@@ -188,6 +188,9 @@ impl Deciding<'_> {
 
     /// What `workload` has of the policy, or else why it is touched.
     fn has(&self, workload: &Workload) -> String {
+        if let Some((name, _)) = self.policy.replaced_markers(&self.policy.view(workload)).next() {
+            return format!("it has the sidecar of SidecarPolicy `{name}`, whose place it takes");
+        }
         match refit::carries(workload, self.policy, self.site) {
             Carries::Other(hash) => match self.contents.all_by_marker(&hash).next() {
                 Some(from) => format!("it has revision {}", from.number),

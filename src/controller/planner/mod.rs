@@ -244,6 +244,10 @@ impl Planner {
             );
             return Err(Readiness::Rejected { code: Code::DuplicateInitializerName, message });
         }
+        if let Some(message) = inputs.snapshot.policies.circle(name) {
+            let message = format!("spec.replaces {message}");
+            return Err(Readiness::Rejected { code: Code::ReplacesInvalid, message });
+        }
         if policy.spec.suspend {
             return Err(Readiness::Suspended);
         }

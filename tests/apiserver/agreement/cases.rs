@@ -13,8 +13,8 @@ pub(super) struct Case {
     pub(super) template: Value,
 }
 
-/// The lists of a template, with the definition of their items.
-const ROOTS: [(&str, &str); 7] = [
+/// The lists of a template, with the definition of their items; a field of the pod may also be one object.
+const ROOTS: [(&str, &str); 10] = [
     ("containers", "Container"),
     ("initContainers", "Container"),
     ("volumes", "Volume"),
@@ -22,7 +22,13 @@ const ROOTS: [(&str, &str); 7] = [
     ("env", "EnvVar"),
     ("envFrom", "EnvFromSource"),
     ("volumeMounts", "VolumeMount"),
+    ("pod.hostAliases", "HostAlias"),
+    (DNS, "PodDNSConfig"),
+    ("pod.tolerations", "Toleration"),
 ];
+
+/// The root that is an object.
+const DNS: &str = "pod.dnsConfig";
 
 /// Definitions whose place in a pod changes what the server checks: products are tried in each place, those of others in the first.
 const EVERYWHERE: [&str; 6] = ["Container", "Probe", "LifecycleHandler", "EnvVar", "EnvFromSource", "VolumeMount"];
@@ -226,7 +232,12 @@ impl Generator {
         let place = seat.steps.iter().map(|(_, field)| field.name).collect::<Vec<_>>().join(".");
         let native = if seat.is_native { " native" } else { "" };
         let name = format!("{name} in {}{native}.{place}", seat.root);
-        cases.push(Case { name: name.trim_end_matches('.').to_owned(), template: json!({ (seat.root): [value] }) });
+        let of_root = if seat.root == DNS { value } else { json!([value]) };
+        let template = match seat.root.strip_prefix("pod.") {
+            Some(field) => json!({ "pod": { (field): of_root } }),
+            None => json!({ (seat.root): of_root }),
+        };
+        cases.push(Case { name: name.trim_end_matches('.').to_owned(), template });
         Ok(())
     }
 }

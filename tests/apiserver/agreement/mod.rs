@@ -17,7 +17,7 @@ use verdict::Verdict;
 /// The least number of templates for each version.
 const LEAST: usize = 3_000;
 /// One template in so many may be refused here alone.
-const STRICTER: usize = 100;
+const STRICTER: usize = 90;
 /// The number of concurrent requests.
 const AT_ONCE: usize = 16;
 /// The number of differences that a failure shows.

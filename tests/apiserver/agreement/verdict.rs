@@ -87,6 +87,10 @@ fn merged(template: &Value, minor: u32) -> Value {
             pod["metadata"][map] = Value::Object(Map::from_iter(entries.clone()));
         }
     }
+    for (field, value) in template["pod"].as_object().into_iter().flatten() {
+        let is_least = field == "terminationGracePeriodSeconds";
+        pod["spec"][field] = if is_least { value["atLeast"].clone() } else { value.clone() };
+    }
     pod
 }
 

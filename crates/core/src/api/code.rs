@@ -117,9 +117,9 @@ codes! {
     /// change workloads as a rollout does. That takes the verb `patch` for the targeted kinds. For pods it takes `create` for `pods/eviction`, and
     /// `patch` unless `podUpdate` is `Recreate`.
     47 AuthorLacksRolloutRight "Get the right that the message names, set `updateStrategy.type: OnDelete`, or ask a user with that right to make the change.";
-    /// The author check refuses a write to a policy that has a `spec.priority` above 0 before or after the write: its author may not create pods in
-    /// all namespaces. Such a policy wins conflicts with the policies of others.
-    48 AuthorLacksPriorityRight "Remove `spec.priority`, or ask a user who may create pods in all namespaces to make the change.";
+    /// The author check refuses a write to a policy that has `spec.replaces`, or a `spec.priority` above 0, before or after the write: its author
+    /// may not create pods in all namespaces. Such a policy takes the place of policies of others, or wins conflicts with them.
+    48 AuthorLacksPriorityRight "Remove `spec.replaces` and `spec.priority`, or ask a user who may create pods in all namespaces to make the change.";
     /// A write brings the annotation `scpol.dev/author` of a policy, which records who wrote it last, and names somebody else than the writer:
     /// the author check refuses it. Where `config/author-record` is in effect, the server writes the annotation itself.
     49 ForeignAuthorRecord "Leave the annotation `scpol.dev/author` out of what you send, also of a backup.";
@@ -162,6 +162,10 @@ codes! {
     /// A variable of the template with `merge` goes into a container that does not have it, and that has sources of variables. A variable wins over
     /// sources: if one of these sets it, the container loses that value.
     68 MergedOverSources "Give the variable a `value` in the container, or leave the container out: `spec.template.appContainers`.";
+    /// Another policy takes the place of this one: it matches the workload, fits it, and has this one in `spec.replaces`. This one is left out.
+    66 Replaced "None. Delete this policy once the rollout of the other one is done.";
+    /// `spec.replaces` names the policy itself, or comes back to it over other policies. None of them is injected.
+    67 ReplacesInvalid "Remove the name that the message has from `spec.replaces`.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -275,12 +279,18 @@ codes! {
     /// The workload stays as it is: content that would change or go belongs to another policy, too, whose marker lists it, or which adds
     /// the same.
     237 SharedContent "Change the policy that the message names in the same way, or give the content another name in one of them. If that policy is gone: `scpol rollout remove` takes its content out.";
-    /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one.
+    /// A variable of the template with `merge` cannot join that of the workload, which has no `value`, or a too long one. For `PATH` an absent one is too little: the part
+    /// would replace that of the image.
     240 VariableNotJoined "Give the variable a `value` in the workload, or leave its container out: `spec.template.appContainers`.";
     /// `template.pod` sets a field that the workload has with another value, or the pod would have more than the server takes.
     241 PodSettingConflict "Change the field in the workload or in `spec.template.pod`, or leave such workloads out by a selector.";
     /// Two containers of the workload have different things under one name or path, and `template.share` wants one for the sidecar.
     242 SharedDiffers "Name one of the containers in `spec.template.share[].from`, or rename in the workload.";
+    /// `template.share` would give a container more than 64 mounts or variables of the workload, or more than 8 KiB of their names.
+    243 SharedTooMany "Name fewer in `spec.template.share[]`: narrower globs, or fewer containers in `from`.";
+    /// A variable of the template has `merge`, which joins a `value` of the manifest. Where only the image of a container sets the variable, the
+    /// container loses that value. `lint` says so of each such policy.
+    244 MergedOverImage "See that images do not set the variable. Otherwise give it a `value` in the workload, with that of the image.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

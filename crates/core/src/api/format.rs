@@ -16,6 +16,8 @@ pub(super) struct Format {
 
 /// A name of a container or volume.
 pub(super) const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// A domain to search. Servers below 1.33 take neither `.` alone nor `_`.
+pub(super) const SEARCH: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$";
 /// A name of an object.
 pub(super) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// A name of an initializer.
@@ -54,6 +56,11 @@ pub(super) const ALL: &[Format] = &[
         pattern: SUBDOMAIN,
         holds: is_subdomain,
         words: "lower-case letters, digits, `-` and `.`, with a letter or digit at both ends and on both sides of every `.`",
+    },
+    Format {
+        pattern: SEARCH,
+        holds: |text| is_subdomain(text.strip_suffix('.').unwrap_or(text)),
+        words: "lower-case letters, digits, `-` and `.`, with a letter or digit at the beginning and on both sides of every `.` but the last",
     },
     Format {
         pattern: INITIALIZER,

@@ -1,7 +1,7 @@
 //! The rules for `template.pod` and `template.share` that a schema cannot express: those of the API server
 //! (`pkg/apis/core/validation`), and what refers to the rest of the template.
 
-use super::v1alpha1::{PodFields, TaintEffect, Template, Toleration, TolerationOperator};
+use super::v1alpha1::{PodFields, Share, TaintEffect, Template, Toleration, TolerationOperator};
 use std::net::IpAddr;
 
 /// The faults of `pod`: each field, with what to write instead.
@@ -11,7 +11,9 @@ pub(super) fn faults(pod: &PodFields) -> Vec<(String, String)> {
     if pod.share_process_namespace == Some(false) {
         found.push((at("shareProcessNamespace"), "write `true`, or leave it out".to_owned()));
     }
-    let is_ip = |text: &String| text.parse::<IpAddr>().is_ok();
+    // As on current servers, an address of IPv4 is not written as one of IPv6.
+    let is_mapped = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());
+    let is_ip = |text: &String| text.parse().is_ok_and(|ip| !is_mapped(ip));
     let not_ip = |text: &String| format!("`{text}` is no IP address");
     let aliases = pod.host_aliases.iter().enumerate().filter(|(_, alias)| !is_ip(&alias.ip));
     found.extend(aliases.map(|(index, alias)| (at(&format!("hostAliases[{index}].ip")), not_ip(&alias.ip))));
@@ -22,7 +24,7 @@ pub(super) fn faults(pod: &PodFields) -> Vec<(String, String)> {
         found.extend(repeated(&dns.searches).map(|index| twice(at(&format!("dnsConfig.searches[{index}]")))));
         let names: Vec<&String> = dns.options.iter().map(|option| &option.name).collect();
         found.extend(repeated(&names).map(|index| twice(at(&format!("dnsConfig.options[{index}].name")))));
-        if dns.searches.iter().map(String::len).sum::<usize>() + dns.searches.len() > 256 {
+        if dns.searches.join(" ").len() > 256 {
             found.push((at("dnsConfig.searches"), "they have more than 256 characters together".to_owned()));
         }
     }
@@ -48,6 +50,19 @@ pub(super) fn share_faults(template: &Template) -> Vec<(String, String)> {
         }
         if share.volume_mounts.is_empty() && share.env.is_empty() {
             found.push((at, "name some `volumeMounts` or `env`".to_owned()));
+            continue;
+        }
+        let differs = |other: &Share| {
+            other.to == share.to
+                && other.from == share.from
+                && other.read_only.unwrap_or(true) != share.read_only.unwrap_or(true)
+                && other.volume_mounts.iter().any(|glob| share.volume_mounts.contains(glob))
+        };
+        if let Some(other) = template.share[..index].iter().position(differs) {
+            found.push((
+                format!("{at}.readOnly"),
+                format!("`share[{other}]` gives a mount of these with another `readOnly`"),
+            ));
         }
     }
     found

@@ -191,6 +191,19 @@ static RULES: &[SpecRule] = &[
         },
     },
     SpecRule {
+        code: Code::ReplacesInvalid,
+        must: "must not have the name of the policy itself",
+        cel: || {
+            vec![(
+                "",
+                "!has(self.spec) || !has(self.spec.replaces) || !(self.metadata.name in self.spec.replaces)".into(),
+            )]
+        },
+        find: |policy, found| {
+            found.add_if(policy.spec.replaces.iter().any(|name| name == policy.name), "spec.replaces");
+        },
+    },
+    SpecRule {
         code: Code::EmptySelector,
         must: "must have at least one requirement; leave it out to match all",
         cel: || {
@@ -506,7 +519,7 @@ static RULES: &[SpecRule] = &[
     },
     SpecRule {
         code: Code::TemplateInvalid,
-        must: "must be what the API server takes in a pod",
+        must: "must be what the API server takes in a pod, and add something: each item once, and no `false`",
         cel: Vec::new,
         find: |policy, found| {
             let pod = policy.spec.template.as_ref().and_then(|template| template.pod.as_ref());

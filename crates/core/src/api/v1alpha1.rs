@@ -215,6 +215,17 @@ pub struct SidecarPolicySpec {
     #[serde(default)]
     pub priority: i32,
 
+    /// Names of policies that this one takes the place of: to rename a policy, or to join several. At most 8, and not its own
+    /// name. Where this policy matches a new workload and fits it, the named ones are not injected. A rollout of this policy takes
+    /// over what their markers list, in one step: equal content stays, other content is replaced, and the rest goes. A
+    /// workload with such a marker counts as outdated. The named policies may be gone.
+    ///
+    /// Default: none. Example: `[log-agent]`. Policies that replace each other in a circle are rejected. With the author check
+    /// it takes the right to create pods in all namespaces, as a `priority` above 0 does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 63), regex(pattern = format::SUBDOMAIN)))]
+    pub replaces: Vec<String>,
+
     /// What delivers the template on this server.
     ///
     /// `Auto` (default): Initializer where it works, else MutatingAdmissionPolicy where every policy on a resource can

@@ -173,8 +173,10 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed, (marker, pointer):
     if let What::Inner(_, inner) = listed.what
         && template.may_share(&listed.tokens[2], inner, listed.split().0)
     {
-        // It is what the workload had when it was injected.
-        return None;
+        let there = there.as_object()?;
+        let Some(wanted) = template.shared(&listed.tokens[2], inner, there) else { return unknown() };
+        let difference = listed.difference(&wanted, there, pod.network() == Network::Host)?;
+        return Some(format!("it has {}", difference.described("revision")));
     }
     let Some((wanted, _)) = template.item(listed) else { return unknown() };
     if matches!(listed.what, What::Inner(_, inner) if inner.field == ENV && template.part(listed.split().0).is_some()) {

@@ -7,7 +7,7 @@
 use super::Template;
 use super::edited::{chosen_container, edited};
 use super::equal::Difference;
-use super::field;
+use super::field::{self, FieldEntry};
 use super::listed::{LeftoverCause, Listed, What, locate};
 use super::marker::{self, Marker};
 use super::part::ENV;
@@ -131,12 +131,21 @@ fn of_listed(
     }
     let wanted = match listed.what {
         What::Field(entry) => {
-            let is_edit = template.adds(listed) && !field::holds(&whole["spec"], entry, &listed.tokens);
-            return if is_edit { vec![Edit::whole(item, "is gone, or has another value")] } else { Vec::new() };
+            let spec = &whole["spec"];
+            let is_kept = field::holds(spec, entry, &listed.tokens) && template.fits(entry, &listed.tokens, Some(spec));
+            let is_edit = template.adds(listed) && !is_kept;
+            let difference = match entry {
+                FieldEntry::Item(list) => template.pod_difference(list, listed.split().0, spec),
+                FieldEntry::Processes | FieldEntry::Grace => None,
+            };
+            return match difference {
+                _ if !is_edit => Vec::new(),
+                Some(difference) => vec![Edit::of(item, &difference)],
+                None => vec![Edit::whole(item, "is gone, or has another value")],
+            };
         }
         What::Parent | What::Part(_) => return Vec::new(),
-        // It is what the workload had when it was injected.
-        What::Inner(_, inner) if template.may_share(&listed.tokens[2], inner, listed.split().0) => return Vec::new(),
+        What::Inner(_, inner) if template.may_share(&listed.tokens[2], inner, listed.split().0) => Some(None),
         // Its parts are entries of their own.
         What::Inner(_, inner) if inner.field == ENV && template.part(listed.split().0).is_some() => return Vec::new(),
         What::Entry(map) => map.of(&template.spec).find(|(key, _)| *key == listed.split().0).map(|_| None),
@@ -150,6 +159,15 @@ fn of_listed(
         Err(LeftoverCause::Ambiguous) => return vec![Edit::whole(item, "is there more than once")],
         Err(_) => return vec![Edit::whole(item, "is something else")],
     };
+    if let (What::Inner(_, inner), None) = (listed.what, wanted) {
+        let Some(there) = whole.pointer(&place).and_then(Value::as_object) else { return Vec::new() };
+        return match template.shared(&listed.tokens[2], inner, there) {
+            Some(wanted) => {
+                differences(pod, listed, &wanted, there).iter().map(|difference| Edit::of(item, difference)).collect()
+            }
+            None => vec![Edit::whole(item, "is something else")],
+        };
+    }
     match (wanted, whole.pointer(&place)) {
         (None, there) => of_entry(template, listed, there).into_iter().map(|how| Edit::whole(item, how)).collect(),
         (Some(wanted), Some(Value::Object(there))) => {

@@ -361,7 +361,10 @@ fn compare_ordered(wanted: &[Value], actual: &[Value], name: &str, rest: Rest) -
             (wanted, actual) => Some(Difference::at(wanted.unwrap_or(&Value::Null), actual.unwrap_or(&Value::Null))),
         };
         if let Some(difference) = difference {
-            return Some(difference.within(PathStep::Item(at.to_string())));
+            // By its key, because the reader may see a list with more items.
+            let keyed = Keyed::named(name).filter(|keyed| matches!(keyed.key, ListKey::Text(_)));
+            let key = keyed.and_then(|keyed| keyed.key.of(actual.get(at).or(wanted.get(at))?));
+            return Some(difference.within(PathStep::Item(key.unwrap_or_else(|| at.to_string()))));
         }
     }
     None

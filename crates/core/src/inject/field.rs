@@ -7,9 +7,11 @@
 //! | `terminationGracePeriodSeconds/60/30` | it was raised to 60 at least, and was 30; without a number: absent |
 
 use super::obstacle::LeftoverCause;
+use super::value::is_empty;
 use crate::api::v1alpha1::PodFields;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// A list of the pod's `spec` that templates add items to, and whose items have no name.
 #[derive(Debug)]
@@ -102,7 +104,15 @@ impl PodList {
 
 /// Whether both items mean the same: absence, empty text and the default operator are alike.
 pub(crate) fn is_same(list: &PodList, one: &Value, other: &Value) -> bool {
-    (list.key)(one) == (list.key)(other) && text(one, "value") == text(other, "value")
+    let is_scalar = |value: &Value| value.is_boolean() || value.is_number();
+    let says = |field: &str, value: &Value| {
+        (is_scalar(value) || !is_empty(value)) && !(field == "operator" && value == "Equal")
+    };
+    let said = |item: &Value| -> BTreeMap<String, Value> {
+        let fields = item.as_object().into_iter().flatten().filter(|(field, value)| says(field, value));
+        fields.map(|(field, value)| (field.clone(), value.clone())).collect()
+    };
+    (list.key)(one) == (list.key)(other) && said(one) == said(other)
 }
 
 /// An entry of a marker for a field of the pod.
@@ -146,7 +156,9 @@ pub(super) fn is_there(spec: &Value, entry: FieldEntry, steps: &[String], rest: 
     match entry {
         FieldEntry::Processes => spec[PROCESSES] == true,
         FieldEntry::Grace => spec[GRACE].as_i64() == numbers(steps).map(|(least, _)| least).max(rest),
-        FieldEntry::Item(list) => steps.last().is_some_and(|key| list.there(spec).any(|(own, _)| own == *key)),
+        FieldEntry::Item(list) => {
+            steps.last().is_some_and(|key| list.there(spec).filter(|(own, _)| own == key).count() == 1)
+        }
     }
 }
 
@@ -167,7 +179,7 @@ pub(super) fn remove(
     rest: Option<i64>,
     null: bool,
 ) -> Result<(), LeftoverCause> {
-    if !is_there(spec, entry, steps, rest) {
+    if !matches!(entry, FieldEntry::Item(_)) && !is_there(spec, entry, steps, rest) {
         let is_set = matches!(entry, FieldEntry::Grace) && spec[GRACE].is_number();
         return Err(if is_set { LeftoverCause::Edited } else { LeftoverCause::Missing });
     }
@@ -185,6 +197,7 @@ pub(super) fn remove(
             let items =
                 spec.pointer_mut(&list.pointer()).and_then(Value::as_array_mut).ok_or(LeftoverCause::Missing)?;
             match places[..] {
+                [] => return Err(LeftoverCause::Missing),
                 [place] => drop(items.remove(place)),
                 _ => return Err(LeftoverCause::Ambiguous),
             }

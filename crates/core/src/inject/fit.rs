@@ -1,12 +1,14 @@
 //! Injection of the fields of the pod ([`super::field`]): conflicts of templates and workloads, and the additions.
 
 use super::Template;
+use super::equal::{self, Difference};
 use super::field::{DEFAULT_GRACE, FieldEntry, GRACE, POD_LISTS, PROCESSES, PodList, is_same, numbers};
 use super::marker::Marker;
 use super::merge::{Addition, Group, Shape, add};
 use super::obstacle::Conflict;
 use super::owners::Owned;
 use super::pod::Pod;
+use super::tables::Fields;
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::{Place, PodFields};
@@ -45,6 +47,15 @@ impl Template {
         self.pod_fields().is_some_and(|fields| fields.share_process_namespace == Some(true))
     }
 
+    /// The first difference between the item that it adds to `list` at `key` and the only one there in the pod's `spec`; none if one of
+    /// the two is missing.
+    pub(super) fn pod_difference(&self, list: &'static PodList, key: &str, spec: &Value) -> Option<Difference> {
+        let (_, wanted) = self.pod_items(list).into_iter().find(|(own, _)| own == key)?;
+        let mut there = list.there(spec).filter(|(own, _)| own == key);
+        let (Some((_, there)), None) = (there.next(), there.next()) else { return None };
+        equal::mutual_difference(wanted.as_object()?, there.as_object()?, Fields::Closed)
+    }
+
     /// The items that it adds to `list`, each with its key.
     fn pod_items(&self, list: &PodList) -> Vec<(String, Value)> {
         self.pod_fields().map(|fields| list.of(fields)).unwrap_or_default()
@@ -59,7 +70,7 @@ impl Template {
                 self.grace().is_some_and(|least| steps.iter().rev().nth(1).is_some_and(|own| *own == least.to_string()))
             }
             FieldEntry::Item(list) => self.pod_items(list).iter().any(|(key, item)| {
-                let there = spec.and_then(|spec| list.there(spec).find(|(own, _)| own == key));
+                let there = spec.and_then(|spec| list.there(spec).filter(|(own, _)| own == key).last());
                 steps.last() == Some(key) && there.is_none_or(|(_, there)| is_same(list, item, there))
             }),
         }
@@ -311,6 +322,39 @@ mod tests {
         for _ in 0..20 {
             let marker = grace("m", 120).marker(&injected(&both, &[&grace("m", 120)])).unwrap();
             assert_eq!(marker.added.last(), Some(&format!("/spec/{GRACE}/120/45")));
+        }
+    }
+
+    #[test]
+    fn another_value_of_an_option_is_an_edit_with_its_field() {
+        let ours =
+            template("p", &json!({"dnsConfig": {"options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}));
+        for (options, expected) in [
+            (json!([{"name": "ndots", "value": "2"}, {"name": "edns0", "value": ""}]), ""),
+            (
+                json!([{"name": "ndots", "value": "5"}, {"name": "edns0"}]),
+                "ndots in dnsConfig.options has another `value`: `5` here, `2` from the policy",
+            ),
+            (
+                json!([{"name": "ndots"}, {"name": "edns0"}]),
+                "ndots in dnsConfig.options has another `value`: none here, `2` from the policy",
+            ),
+            (json!([{"name": "edns0"}]), "ndots in dnsConfig.options is gone, or has another value"),
+            (
+                json!([{"name": "ndots", "value": "2"}, {"name": "ndots", "value": "2"}, {"name": "edns0"}]),
+                "ndots in dnsConfig.options is gone, or has another value",
+            ),
+        ] {
+            let mut edited = injected(&pod(json!({})), &[&ours]);
+            let marker = ours.marker(&edited).unwrap();
+            edited.body["spec"]["dnsConfig"]["options"] = options.clone();
+            let edits = crate::inject::edits::edits(&edited, &ours, &marker);
+            assert_eq!(crate::inject::all_told(&edits), expected, "{options}");
+            assert_eq!(
+                crate::inject::edited::edited(&edited, &ours, &marker).is_none(),
+                expected.is_empty(),
+                "{options}"
+            );
         }
     }
 

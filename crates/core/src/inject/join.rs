@@ -19,13 +19,21 @@ use serde_json::Value;
 /// The longest value with a part of one policy, in bytes. Linux starts no program with a variable of 128 KiB, and the
 /// parts of further policies have at most 1 KiB each.
 const MAX_VALUE: usize = 32 << 10;
+/// The variable with the folders of programs.
+const PATH: &str = "PATH";
 
 /// A variable of `own` that a part of `template` cannot be joined to.
 pub(super) fn conflict(own: &OwnContainer<'_>, template: &Template) -> Option<Conflict> {
     template.joins.keys().find_map(|name| {
-        let (part, (_, there)) = (template.part(name)?, variable(own.item(), name)?);
+        let (part, there) = (template.part(name)?, variable(own.item(), name).map(|(_, there)| there));
         let of = format!("environment variable `{name}` of {} `{}`", own.list.noun, own.name);
-        let message = match literal(there) {
+        let message = match there.map_or(Some(""), literal) {
+            // Every image has one, and the application is found in it.
+            Some("") if name.eq_ignore_ascii_case(PATH) => {
+                format!(
+                    "{of} is not set, so the template's would replace that of the image: set all of it in the workload"
+                )
+            }
             None => format!("{of} has no `value` that the template's could be joined to; it is set by `valueFrom`"),
             Some(theirs)
                 if theirs.len() + part.separator.len() + part.text.len() > MAX_VALUE && !part.is_in(theirs) =>
@@ -265,6 +273,23 @@ mod tests {
                 Presence::Different(_) => "different",
             };
             assert_eq!(found, expected, "{env}");
+        }
+    }
+
+    #[test]
+    fn the_path_of_an_image_is_never_replaced() {
+        for (name, env, expected) in [
+            ("PATH", json!([]), Err(Code::VariableNotJoined)),
+            ("Path", json!(null), Err(Code::VariableNotJoined)),
+            ("PATH", json!([{"name": "PATH", "value": ""}]), Err(Code::VariableNotJoined)),
+            ("PATH", json!([{"name": "PATH", "value": "/bin"}]), Ok(())),
+            ("CLASSPATH", json!([]), Ok(())),
+        ] {
+            let env_of_ours = json!([{"name": name, "value": "/agent", "merge": "Append", "separator": ":"}]);
+            let spec = serde_json::from_value(json!({ "env": env_of_ours })).unwrap();
+            let ours = Template::new("p", &spec, Position::default());
+            let found = crate::inject::check(&pod(&env), &ours, &[&ours], Standard::NEWEST);
+            assert_eq!(found.map_err(|conflict| conflict.code), expected, "{name} {env}");
         }
     }
 

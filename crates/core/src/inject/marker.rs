@@ -44,7 +44,7 @@ impl Default for Marker {
 
 impl Marker {
     /// Adds the entries of `later`.
-    pub(super) fn extend(&mut self, later: &Marker) {
+    pub(crate) fn extend(&mut self, later: &Marker) {
         for (all, more) in [(&mut self.added, &later.added), (&mut self.nulls, &later.nulls)] {
             for pointer in more {
                 if !all.contains(pointer) {

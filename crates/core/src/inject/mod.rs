@@ -17,6 +17,7 @@ pub(crate) mod listed;
 mod loss;
 pub mod marker;
 mod merge;
+pub(crate) mod mounts;
 pub(crate) mod needs;
 mod obstacle;
 pub(crate) mod owners;
@@ -57,6 +58,7 @@ use pod::Pod;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use tables::{ANNOTATIONS, Entries, INNER, LISTS, List, MAPS};
 use wildmatch::WildMatch;
 
@@ -209,9 +211,31 @@ pub fn check(
     conflict::check(&pod, share::resolved(&pod, template, matching)?.as_ref(), matching, standard)
 }
 
-/// The message that `appContainers` of `template` selects none of the containers of `workload`. None if it selects one,
-/// or if there is nothing to select. `matching` as for [`check`].
-pub fn unreached(workload: &Workload, template: &Template, matching: &[&Template]) -> Option<String> {
+/// A field of a template that has no effect in a workload. It reads as its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreached {
+    /// The path in the policy.
+    pub field: &'static str,
+    /// What has no effect, and why.
+    pub message: String,
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)
+    }
+}
+
+/// The note that `appContainers` of `template` selects none of the containers of `workload`, or that `share` gives nothing of them. None
+/// if there is nothing to select. `matching` as for [`check`].
+pub fn unreached(workload: &Workload, template: &Template, matching: &[&Template]) -> Option<Unreached> {
+    let of_share = || share::in_vain(&Pod::of(workload).ok()?, template, matching);
+    let by_containers = || unreached_containers(workload, template, matching);
+    let of = |field| move |message| Unreached { field, message };
+    by_containers().map(of("spec.template.appContainers")).or_else(|| of_share().map(of("spec.template.share")))
+}
+
+fn unreached_containers(workload: &Workload, template: &Template, matching: &[&Template]) -> Option<String> {
     let spec = &template.spec;
     if spec.app_containers.is_empty() || !tables::reaches_in(spec) {
         return None;

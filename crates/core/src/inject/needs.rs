@@ -47,6 +47,8 @@ pub(crate) struct Need {
 pub(crate) enum Want {
     /// A field of the pod's `spec`.
     Field(FieldPath, Test),
+    /// A field of the pod passes its test, or another one does.
+    Either([(FieldPath, Test); 2]),
     /// A container or init container of that name.
     Container(String),
     /// A field of that container, if it is there; of the pod's `spec`, where the container does not have it.
@@ -410,6 +412,11 @@ impl Needs {
                 (Some(Value::Bool(true)), user) if !test.holds(user) => {
                     let but = "contradicts its own `runAsNonRoot: true`: the kubelet never starts it";
                     self.ask(Code::NotStartable, told(path), Want::NoPod(but));
+                }
+                (None, None) => {
+                    let who = format!("the template's {who}, which has the user of the pod,");
+                    let either = [(RUN_AS_NON_ROOT, Test::IsNot(true)), (path, test)];
+                    self.ask(Code::PodFieldMismatch, who, Want::Either(either));
                 }
                 (None, user) if !test.holds(user) => self.field(told(path), RUN_AS_NON_ROOT, Test::IsNot(true)),
                 _ => {}

@@ -135,6 +135,35 @@ pub(crate) fn others(workload: &Workload, is_own: impl Fn(&str) -> bool) -> Hash
     others.filter_map(|policy| marker::read(workload, policy)).flat_map(|marker| marker.added).collect()
 }
 
+/// The policies for which `is_known` is false whose markers on `workload` list nothing but what the markers of `names` list, too: as
+/// after a rename. Nobody speaks for them, so what they list belongs to `names` alone.
+pub(crate) fn forgotten<'w>(
+    workload: &'w Workload,
+    names: &[&str],
+    is_known: impl Fn(&str, &Marker) -> bool,
+) -> Vec<&'w str> {
+    let pod = workload.pod_pointer();
+    let own: HashSet<String> =
+        names.iter().filter_map(|name| marker::read(workload, name)).flat_map(|own| own.added).collect();
+    let markers =
+        marker::named(workload).filter(|(policy, marker)| !names.contains(policy) && !is_known(policy, marker));
+    let is_covered = |marker: &Marker| {
+        let mut content = marker.added.iter().filter(|pointer| !is_parent(&pod, pointer)).peekable();
+        content.peek().is_some() && content.all(|pointer| own.contains(pointer))
+    };
+    markers.filter(|(_, marker)| is_covered(marker)).map(|(policy, _)| policy).collect()
+}
+
+/// `workload` without the markers of `policies`.
+pub(crate) fn without_markers(workload: &Workload, policies: &[&str]) -> Workload {
+    let mut body = workload.body.clone();
+    let annotations = body.pointer_mut(&format!("{}/metadata/annotations", workload.pod_pointer()));
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.retain(|key, _| policies.iter().all(|policy| marker::key(policy) != *key));
+    }
+    workload.with_body(body)
+}
+
 /// The markers on a workload of which some go.
 pub(super) struct Handover<'w> {
     pod: String,

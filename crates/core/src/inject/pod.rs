@@ -10,7 +10,7 @@ use crate::api::v1alpha1::RawObject;
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The network that a pod's containers listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,22 @@ impl<'a> Pod<'a> {
         self.workload.kind.resource == "statefulsets"
             && self.workload.kind.group == "apps"
             && claims().any(|claim| claim["metadata"]["name"] == name)
+    }
+
+    /// The volumes that containers of the pod can mount, by name; none for a volume claim template.
+    pub(super) fn volumes(&self) -> HashMap<&'a str, Option<&'a RawObject>> {
+        let mut volumes = HashMap::new();
+        if self.workload.kind.resource == "statefulsets" && self.workload.kind.group == "apps" {
+            let claims = self.workload.body["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
+            volumes.extend(claims.filter_map(|claim| Some((claim["metadata"]["name"].as_str()?, None))));
+        }
+        for list in LISTS.iter().filter(|list| list.scope == Scope::Volumes) {
+            for volume in self.items(list) {
+                let there = volumes.entry(value::text(volume, "name")).or_insert(None);
+                *there = there.or(Some(volume));
+            }
+        }
+        volumes
     }
 
     /// True if and only if containers of the pod can mount a volume called `name`.

@@ -1,6 +1,6 @@
 //! The needs of a template ([`super::needs`]) that a workload does not meet.
 
-use super::needs::{MAX_ANNOTATIONS, Need, Test, Turn, Usage, VolumeKind, Want};
+use super::needs::{FieldPath, MAX_ANNOTATIONS, Need, Test, Turn, Usage, VolumeKind, Want};
 use super::obstacle::Conflict;
 use super::pod::{Network, Pod};
 use super::tables::{ANNOTATIONS, CONTAINERS, INIT_CONTAINERS, LABELS, LISTS, List};
@@ -48,6 +48,14 @@ pub(super) fn together(pod: &Pod<'_>, templates: &[&Template], standard: Standar
 fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {
     let but = match &need.want {
         Want::Field(path, test) => field(pod, path, test)?,
+        Want::Either(fields) => {
+            let holds = |(path, test): &(FieldPath, Test)| test.holds(pod.value(path));
+            let told = |(path, _): &(FieldPath, Test)| {
+                format!("`spec.{}: {}`", path.join("."), pod.value(path).map(plain).unwrap_or_default())
+            };
+            let [one, other] = fields.each_ref().map(told);
+            (!fields.iter().any(holds)).then(|| format!("does not go with {one} and {other} of the pod"))?
+        }
         Want::Container(name) => {
             let is_there = container(pod, name).is_some();
             (!is_there).then(|| format!("names container `{name}`, which the pod does not have"))?
@@ -408,6 +416,10 @@ mod tests {
                 Some(Code::PodFieldMismatch),
             ),
             (json!({ "runAsUser": 1 }), json!({ "runAsNonRoot": true }), None),
+            (json!({}), json!({ "runAsNonRoot": true, "runAsUser": 0 }), Some(Code::PodFieldMismatch)),
+            (json!({ "runAsUser": 5 }), json!({ "runAsNonRoot": true, "runAsUser": 0 }), None),
+            (json!({ "runAsNonRoot": false }), json!({ "runAsNonRoot": true, "runAsUser": 0 }), None),
+            (json!({}), json!({ "runAsUser": 0 }), None),
             (json!({ "runAsUser": 0, "runAsNonRoot": true }), json!({}), Some(Code::NotStartable)),
             (json!({ "runAsNonRoot": true }), json!({ "runAsUser": 0 }), Some(Code::PodFieldMismatch)),
             (json!({ "runAsNonRoot": true }), json!({ "runAsUser": 0.0 }), Some(Code::PodFieldMismatch)),

@@ -60,7 +60,7 @@ impl Severity {
     /// The severity of `code` in a valid policy.
     fn of(code: Code) -> Self {
         match code {
-            Code::DuplicatePolicy | Code::DuplicateInitializerName => Severity::Error,
+            Code::DuplicatePolicy | Code::DuplicateInitializerName | Code::ReplacesInvalid => Severity::Error,
             Code::NeedsReference
             | Code::SharedContainerPort
             | Code::QualityOfServiceChanged
@@ -71,6 +71,7 @@ impl Severity {
             | Code::HoldsApplication
             | Code::ScaleDownBlocked
             | Code::RootUser
+            | Code::MergedOverImage
             | Code::VariableMayBeHidden => Severity::Info,
             _ => Severity::Warning,
         }
@@ -207,7 +208,7 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 25] = [
+const CHECKS: [Check; 26] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
@@ -218,6 +219,7 @@ const CHECKS: [Check; 25] = [
     selection::jobs,
     expressions::constant,
     template::images,
+    template::merged,
     template::requests,
     secrets::literal,
     template::deprecated,

@@ -5,7 +5,7 @@ use super::{Context, Finding, Note, Severity, Subject, selection};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{self, LISTS, TemplateMetadata};
 use crate::inject::{self, Template};
-use crate::policy::Policy;
+use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ pub(super) fn findings(subjects: &[Subject], context: &Context) -> Vec<Finding> 
         });
         findings.extend(duplicate.into_iter().chain(notes.into_iter().map(|note| note.about(index))));
     }
+    findings.extend(circles(subjects));
     findings
 }
 
@@ -34,6 +35,16 @@ pub(super) fn findings(subjects: &[Subject], context: &Context) -> Vec<Finding> 
 fn is_beside(other: &Subject, subject: &Subject) -> bool {
     let folder = |subject: &Subject| subject.place.rsplit_once('/').map(|(folder, _)| folder.to_owned());
     other.name == subject.name && folder(other) == folder(subject)
+}
+
+/// The policies that replace each other in a circle.
+fn circles(subjects: &[Subject]) -> Vec<Finding> {
+    let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
+    let found = subjects.iter().enumerate().filter_map(|(index, subject)| {
+        let message = policies.circle(&subject.policy()?.name)?;
+        Some(Note::new(Code::ReplacesInvalid, "spec.replaces", message).about(index))
+    });
+    found.collect()
 }
 
 fn duplicate_name(earlier: &[Subject], subject: &Subject) -> Option<Note> {
@@ -49,6 +60,9 @@ fn both(other: &Subject, subject: &Subject, context: &Context) -> Vec<Note> {
         return Vec::new();
     }
     let mut notes: Vec<_> = shared_initializer(one, two, &other.place).into_iter().collect();
+    if one.replaces(&two.name) || two.replaces(&one.name) {
+        return notes;
+    }
     let mut where_they_meet = paths(one, two, &other.place);
     where_they_meet.extend(collisions(one, two, &other.place));
     where_they_meet.extend(shared_ports(one, two));

@@ -276,6 +276,20 @@ pub fn late_references(policy: &Policy, injected: &Workload) -> Vec<String> {
     found
 }
 
+/// The variables with `merge`, which replace a value that only the image has.
+pub(super) fn merged(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let variables = spec.template.iter().flat_map(|template| template.env.iter().enumerate());
+    let merged = variables.filter(|(_, item)| item.get("merge").is_some_and(|merge| !merge.is_null()));
+    let note = |(index, item): (usize, &RawObject)| {
+        let name = text(item, "name").unwrap_or_default();
+        let message = format!(
+            "joins a `value` in the manifest. Where only the image sets `{name}`, the container loses that value"
+        );
+        Note::new(Code::MergedOverImage, format!("spec.template.env[{index}]"), message)
+    };
+    merged.map(note).collect()
+}
+
 /// Two containers of the template with one port.
 pub(super) fn ports(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let mut first: BTreeMap<Port, String> = BTreeMap::new();

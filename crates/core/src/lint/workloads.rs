@@ -130,8 +130,8 @@ fn read(
 fn in_vain(decision: &Decision, policies: &Policies, workload: &Workload, title: &str) -> Vec<(String, Note)> {
     let goes = |message: String| format!("goes into {title}: {message}");
     let mut notes = Vec::new();
-    for (policy, message) in decision.unreached(workload) {
-        let note = Note::new(Code::NoEffect, "spec.template.appContainers", goes(message));
+    for (policy, unreached) in decision.unreached(workload) {
+        let note = Note::new(Code::NoEffect, unreached.field, goes(unreached.message));
         notes.push((policy.name.clone(), note));
     }
     if let Some(message) = hook(workload) {

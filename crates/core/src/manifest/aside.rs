@@ -1,7 +1,8 @@
 //! Documents beside manifests that other tools complete or read: kustomize patches, values and templates of charts,
 //! lists. They are set aside before any command looks for workloads, so that nothing is injected into a part.
 
-use super::{Fault, File, FilePiece, Format, Location, Manifest, Object, check, value};
+use super::kinds::pod_path;
+use super::{Fault, File, FilePiece, Location, Manifest, Object, check, comments, value};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -12,10 +13,6 @@ const KUSTOMIZE: &str = "`kubectl kustomize FOLDER | scpol ... -f -` has the com
 const HELM: &str = "`helm template CHART | scpol ... -f -` has the manifests";
 /// The beginnings of keys that only patches have.
 const DIRECTIVES: [&str; 4] = ["$patch", "$retainKeys", "$setElementOrder/", "$deleteFromPrimitiveList/"];
-/// The actions of templates that decide which lines of a chart there are.
-const CONTROL: [&str; 7] = ["if", "else", "end", "range", "with", "define", "block"];
-/// What stands in place of a line that begins with `#`, to see whether the parser takes it for a comment.
-const MARK: &str = "scpol-line-";
 /// The kinds of `apps` that take no object without a `spec.selector`.
 const SELECTING: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"];
 
@@ -64,7 +61,7 @@ fn reason(manifest: &Manifest) -> Option<String> {
     if !std::ptr::eq(object.body, &raw const manifest.value) {
         return None;
     }
-    if check::has_template(object) || control_line(manifest, object).is_some() {
+    if check::has_template(object) || comments::control_line(manifest, object).is_some() {
         return Some(value::TEMPLATE.to_owned());
     }
     of_tool(object, &manifest.place).or_else(|| part(object))
@@ -112,11 +109,6 @@ fn part(object: &Object<'_>) -> Option<String> {
     Some(format!("a patch of a {}, with {missing}; {KUSTOMIZE}", object.kind))
 }
 
-/// The path of the pod in `object`, if it is a built-in workload.
-fn pod_path(object: &Object<'_>) -> Option<&'static Vec<String>> {
-    super::kinds::built_in(object)?.pod_path.as_ref()
-}
-
 fn has_directive(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields
@@ -124,83 +116,6 @@ fn has_directive(value: &Value) -> bool {
             .any(|(key, value)| DIRECTIVES.iter().any(|directive| key.starts_with(directive)) || has_directive(value)),
         Value::Array(items) => items.iter().any(has_directive),
         _ => false,
-    }
-}
-
-/// True if and only if `object` may have pods: a built-in workload or a custom resource.
-pub fn may_have_pods(object: &Object<'_>) -> bool {
-    let is_custom = |group: &str| group.contains('.') && !group.ends_with(".k8s.io");
-    has_pods(object) || is_custom(object.group())
-}
-
-/// True if and only if `object` is a built-in workload.
-pub fn has_pods(object: &Object<'_>) -> bool {
-    pod_path(object).is_some()
-}
-
-/// The line of `manifest`, from 1, whose comment is a control line of a chart, such as `# {{- if .Values.on }}`, if
-/// `object` is a workload: only the rendered manifest is complete, and to write the document anew would lose the line.
-pub(super) fn control_line(manifest: &Manifest, object: &Object<'_>) -> Option<usize> {
-    if manifest.format != Format::Yaml || !manifest.text.contains("{{") || !has_pods(object) {
-        return None;
-    }
-    comments(&manifest.text, |line| is_control(line)).first().copied()
-}
-
-/// The first comment of a workload in `manifest` that has a template but is no control line.
-pub fn templated_comment(manifest: &Manifest) -> Option<Location> {
-    let is_workload = manifest.objects().iter().any(has_pods);
-    if manifest.format != Format::Yaml || !manifest.text.contains("{{") || !is_workload {
-        return None;
-    }
-    let line = *comments(&manifest.text, |line| line.contains("{{") && !is_control(line)).first()?;
-    Some(Location { line: manifest.place.line + line - 1, ..manifest.place.clone() })
-}
-
-/// Whether the comment `line` is a control line of a chart.
-fn is_control(line: &str) -> bool {
-    let action = line.trim_start_matches(['#', ' ', '\t']).strip_prefix("{{");
-    let action = action.map(|action| action.trim_start_matches('-').trim_start());
-    let word = action.and_then(|action| action.split(|other: char| !other.is_ascii_alphabetic()).next());
-    word.is_some_and(|word| CONTROL.contains(&word))
-}
-
-/// The lines of `text`, from 1, that are wholly comments and that `is_wanted`. A line that begins with `#` within a
-/// value, such as a line of a block scalar, is none: the parser shows it in the value.
-fn comments(text: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<usize> {
-    let is_candidate = |line: &str| line.trim_start().starts_with('#') && is_wanted(line.trim());
-    let candidates: Vec<usize> =
-        (1..).zip(text.lines()).filter(|(_, line)| is_candidate(line)).map(|(number, _)| number).collect();
-    if candidates.is_empty() {
-        return candidates;
-    }
-    let mut marked = String::with_capacity(text.len());
-    for (number, line) in (1..).zip(text.lines()) {
-        match line.split_once('#').filter(|_| candidates.binary_search(&number).is_ok()) {
-            Some((indent, _)) => marked.push_str(&format!("{indent}# {MARK}{number};\n")),
-            None => marked.extend([line, "\n"]),
-        }
-    }
-    // Without a line that ends a quoted text, the rest is no YAML.
-    let Ok(read) = value::yaml(&marked) else { return Vec::new() };
-    let mut in_values = HashSet::new();
-    marks(&read.value, &mut in_values);
-    candidates.into_iter().filter(|number| !in_values.contains(number)).collect()
-}
-
-/// Collects the numbers of the marked lines in the texts of `value`.
-fn marks(value: &Value, found: &mut HashSet<usize>) {
-    match value {
-        Value::String(text) => {
-            let numbers = text.split(MARK).skip(1).filter_map(|rest| rest.split(';').next());
-            found.extend(numbers.filter_map(|number| number.parse::<usize>().ok()));
-        }
-        Value::Array(items) => items.iter().for_each(|item| marks(item, found)),
-        Value::Object(fields) => fields.iter().for_each(|(key, value)| {
-            marks(&Value::String(key.clone()), found);
-            marks(value, found);
-        }),
-        _ => {}
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks for documents that parse, but that no server would accept as objects.
 
-use super::{Fault, File, Lines, Location, Manifest, Object, aside, is_meant_as_policy, odd, value};
+use super::{Fault, File, Lines, Location, Manifest, Object, comments, is_meant_as_policy, odd, value};
 use serde_json::Value;
 
 /// The fields that every object has.
@@ -26,7 +26,7 @@ fn fault(manifest: &Manifest) -> Option<Fault> {
         return Some(Fault { place: line_of(manifest, key), message: odd::message(&format!("the key `{key}` has")) });
     }
     for object in manifest.objects() {
-        if let Some(line) = aside::control_line(manifest, &object) {
+        if let Some(line) = comments::control_line(manifest, &object) {
             let place = Location { line: manifest.place.line + line - 1, ..manifest.place.clone() };
             return Some(Fault { place, message: value::TEMPLATE.to_owned() });
         }

@@ -186,6 +186,22 @@ fn of_items<'a>(list: &Object<'a>) -> (&'a str, &'a str) {
     }
 }
 
+/// The path of the pod in `object`, if it is a built-in workload.
+pub(super) fn pod_path(object: &Object<'_>) -> Option<&'static Vec<String>> {
+    built_in(object)?.pod_path.as_ref()
+}
+
+/// True if and only if `object` may have pods: a built-in workload or a custom resource.
+pub fn may_have_pods(object: &Object<'_>) -> bool {
+    let is_custom = |group: &str| group.contains('.') && !group.ends_with(".k8s.io");
+    has_pods(object) || is_custom(object.group())
+}
+
+/// True if and only if `object` is a built-in workload.
+pub fn has_pods(object: &Object<'_>) -> bool {
+    pod_path(object).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

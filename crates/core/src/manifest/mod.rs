@@ -6,6 +6,7 @@
 
 mod aside;
 mod check;
+mod comments;
 mod kinds;
 mod lines;
 pub mod odd;
@@ -15,9 +16,10 @@ mod value;
 mod write;
 mod yaml;
 
-pub use aside::{has_pods, may_have_pods, set_aside, templated_comment};
+pub use aside::set_aside;
 pub use check::faults;
-pub use kinds::{Kinds, Object, is_meant_as_policy, meant_workload, misspelt, policy_of};
+pub use comments::templated_comment;
+pub use kinds::{Kinds, Object, has_pods, is_meant_as_policy, may_have_pods, meant_workload, misspelt, policy_of};
 pub use lines::Lines;
 pub use write::{Layout, emit};
 

@@ -322,6 +322,16 @@ impl Policy {
         of_marker.any(|past| inject::edits::is_exact(workload, &past.template.as_listed(&at, &marker), &marker))
     }
 
+    /// The same for an earlier content or the present one.
+    pub(crate) fn carries_known(&self, workload: &Workload) -> bool {
+        let is_present = |marker: Marker| {
+            let written = &self.added.written;
+            marker.hash == written.hash
+                && inject::edits::is_exact(workload, &written.as_listed(&workload.pod_pointer(), &marker), &marker)
+        };
+        self.added.written.marker(workload).is_some_and(is_present) || self.carries_past(workload)
+    }
+
     /// How `workload` differs from what the content that its marker names added to it. Empty without a marker, or if that content
     /// is unknown.
     pub fn edits(&self, workload: &Workload) -> Vec<Edit> {
@@ -332,9 +342,16 @@ impl Policy {
         inject::edits::edits(workload, &added.as_listed(&workload.pod_pointer(), &marker), &marker)
     }
 
-    /// What an update of `old` to `new` takes away of the policy's additions; see [`inject::loss`].
+    /// What an update of `old` to `new` takes away of the policy's additions; see [`inject::loss`]. The markers of the policies whose
+    /// place it takes count as its own: the last of all of them.
     pub fn loss(&self, old: &Workload, new: &Workload) -> Option<Loss> {
-        inject::loss(&self.added.written, &self.view(old), &self.view(new))
+        let (old, new) = (&*self.view(old), &*self.view(new));
+        let own = inject::loss(&self.added.written, old, new);
+        if self.spec.replaces.is_empty() || own == Some(Loss::Content) {
+            return own;
+        }
+        let has_any = |workload| self.marker(workload).is_some() || self.replaced_markers(workload).next().is_some();
+        (has_any(old) && !has_any(new)).then_some(Loss::Marker)
     }
 
     /// The body of `workload` with the policy's marker narrowed to what the policy adds; none if that is all it lists.

@@ -17,6 +17,7 @@ use crate::api::CONTACT_KEY;
 use crate::api::code::Code;
 use crate::api::rules::{self, Violation};
 use crate::api::v1alpha1::{FailurePolicy, Mode, RollingUpdate, SidecarPolicySpec, Target, Validation};
+use crate::inject::marker::{self, Marker};
 use crate::outside;
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
@@ -27,7 +28,7 @@ use serde_json::Value;
 pub use site::{PROTECTED_NAMESPACES, Site};
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 pub use versioned::VersionedExpression;
 pub(crate) use versioned::dialect;
@@ -220,6 +221,27 @@ impl Policy {
         self.spec.namespace_selector.is_some() || self.expressions().any(reads)
     }
 
+    /// True if and only if it takes the place of other policies.
+    pub fn takes_places(&self) -> bool {
+        !self.spec.replaces.is_empty()
+    }
+
+    /// True if and only if it takes the place of the policy `name`: see `spec.replaces`.
+    pub fn replaces(&self, name: &str) -> bool {
+        self.spec.replaces.iter().any(|replaced| replaced == name)
+    }
+
+    /// True if and only if the marker of the policy `name` is its own: it is that policy, or takes its place.
+    pub fn takes_over(&self, name: &str) -> bool {
+        self.name == name || self.replaces(name)
+    }
+
+    /// The markers on `workload` of the policies whose place it takes.
+    pub fn replaced_markers<'a>(&'a self, workload: &'a Workload) -> impl Iterator<Item = (&'a str, Marker)> {
+        let names = self.spec.replaces.iter().map(String::as_str);
+        names.filter_map(|name| Some((name, marker::read(workload, name)?)))
+    }
+
     /// True if and only if the policy has a template, not only validations.
     pub fn injects(&self) -> bool {
         self.spec.template.is_some()
@@ -381,6 +403,24 @@ impl Policies {
     /// True if and only if [`Policy::selects_by_namespace`] holds for a policy.
     pub fn select_by_namespace(&self) -> bool {
         self.in_order.iter().any(|policy| policy.selects_by_namespace())
+    }
+
+    /// The sentence on the circle in which the policy `name` replaces others that replace it; none if it is in no circle.
+    pub fn circle(&self, name: &str) -> Option<String> {
+        let (mut paths, mut seen) = (vec![vec![name]], HashSet::new());
+        while let Some(path) = paths.pop() {
+            let last = path.last().and_then(|last| self.get(&PolicyRef::of_cluster(last)));
+            for next in last.iter().flat_map(|policy| &policy.spec.replaces) {
+                let longer: Vec<&str> = path.iter().copied().chain([next.as_str()]).collect();
+                if next == name {
+                    return Some(format!("must not come back to the policy: `{}`", longer.join("` replaces `")));
+                }
+                if seen.insert(next) {
+                    paths.push(longer);
+                }
+            }
+        }
+        None
     }
 
     /// All policies, by descending priority, then by name.

@@ -22,10 +22,11 @@ const OBSTACLES: [Obstacle; 5] =
 /// What the user should know.
 type Effect = fn(&Case<'_>) -> Vec<Told>;
 
-const EFFECTS: [Effect; 6] = [
+const EFFECTS: [Effect; 7] = [
     accounts::lost_pull_secrets,
     variables::may_be_hidden,
     mounts::below_read_only,
+    mounts::shared_below_read_only,
     jobs::judged_exit_codes,
     autoscalers::misled,
     autoscalers::kept_nodes,

@@ -110,35 +110,50 @@ pub(super) fn hidden(case: &Case<'_>) -> Option<(String, Conflict)> {
     })
 }
 
-/// Variables beside sources that are unknown here: a line for each container, and for each way to add a variable.
-pub(super) fn may_be_hidden(case: &Case<'_>) -> Vec<Told> {
-    let mut lines: Vec<((&str, bool), Vec<&str>, Vec<String>)> = Vec::new();
-    for meeting in meetings(case).iter().filter(|meeting| !meeting.unknown.is_empty()) {
-        let line = (meeting.container, case.template.part(meeting.name()).is_some());
-        let at = lines.iter().position(|(other, ..)| *other == line).unwrap_or_else(|| {
-            lines.push((line, Vec::new(), Vec::new()));
-            lines.len() - 1
-        });
-        let (_, variables, sources) = &mut lines[at];
-        variables.push(meeting.name());
-        for source in meeting.unknown.iter().map(|source| source.shown()) {
-            if !sources.contains(&source) {
-                sources.push(source);
-            }
-        }
-    }
-    let tell = |((container, is_merged), variables, sources): ((&str, bool), Vec<&str>, Vec<String>)| {
-        let (variables, sources) = (variables.join("`, `"), sources.join(", "));
+/// The variables of a container that unknown sources may have, too.
+struct Line<'a> {
+    container: &'a str,
+    /// Whether they are joined.
+    is_merged: bool,
+    variables: Vec<&'a str>,
+    sources: Vec<String>,
+}
+
+impl Line<'_> {
+    fn told(self) -> Told {
+        let (container, variables, sources) = (self.container, self.variables.join("`, `"), self.sources.join(", "));
         let over = format!(
             "in container `{container}` variable `{variables}` wins over a key of that name in {sources} (`envFrom`)"
         );
-        match is_merged {
-            true => {
-                let message = format!("{over}: `merge` joins only a `value` of the container itself");
-                Told::new(Code::MergedOverSources, "env", message)
-            }
-            false => Told::new(Code::VariableMayBeHidden, "env", over),
+        if self.is_merged {
+            let message = format!("{over}: `merge` joins only a `value` of the container itself");
+            return Told::new(Code::MergedOverSources, "env", message);
         }
-    };
-    lines.into_iter().map(tell).collect()
+        Told::new(Code::VariableMayBeHidden, "env", over)
+    }
+}
+
+/// Variables beside sources that are unknown here: a line for each container, and for each way to add a variable.
+pub(super) fn may_be_hidden(case: &Case<'_>) -> Vec<Told> {
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for Meeting { container, variable, unknown, .. } in meetings(case) {
+        if unknown.is_empty() {
+            continue;
+        }
+        let name = text(variable, "name");
+        let is_merged = case.template.part(name).is_some();
+        let is_it = |line: &Line<'_>| line.container == container && line.is_merged == is_merged;
+        let at = lines.iter().position(is_it).unwrap_or_else(|| {
+            lines.push(Line { container, is_merged, variables: Vec::new(), sources: Vec::new() });
+            lines.len() - 1
+        });
+        let line = &mut lines[at];
+        line.variables.push(name);
+        for source in unknown.into_iter().map(Source::shown) {
+            if !line.sources.contains(&source) {
+                line.sources.push(source);
+            }
+        }
+    }
+    lines.into_iter().map(Line::told).collect()
 }

@@ -185,9 +185,17 @@ pub struct TemplateChange {
 /// edited is there: a rollout leaves it as it is. If the policy restores what was edited, it is not.
 pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
     let workload = &*policy.view(workload);
+    let replaced = policy.replaced_markers(workload).next();
     let Some(marker) = policy.marker(workload) else {
-        return if is_marked(workload, policy.marker_key()) { Carries::Unreadable } else { Carries::Nothing };
+        return match replaced {
+            _ if is_marked(workload, policy.marker_key()) => Carries::Unreadable,
+            Some((_, marker)) => Carries::Other(marker.hash),
+            None => Carries::Nothing,
+        };
     };
+    if replaced.is_some() {
+        return Carries::Other(marker.hash);
+    }
     let is_in_place = || {
         let delivered = deliver(policy, workload, site.native_sidecars);
         delivered.is_ok_and(|delivered| order::is_in_place(workload, delivered.template(), &marker))
@@ -206,7 +214,8 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
 /// Namespace of `workload` is known if it matters. `workload` is no pod.
 ///
 /// # Guarantees
-/// - The user's content and that of other policies stay as they are. Markers of other policies stay byte for byte.
+/// - The user's content and that of other policies stay as they are. Markers of other policies stay byte for byte. One that no policy
+///   in force stands behind goes, if it lists nothing that the policy does not list.
 /// - [`carries`] is [`Carries::This`] afterwards. Then the same call changes nothing.
 /// - If nothing was edited since the injection, the result is what a create with the new content gives.
 /// - An item of both contents stays where it is in its list, unless that is the wrong side of the user's items.
@@ -219,7 +228,13 @@ pub fn template_update<'a>(
     goal: Goal<'_>,
 ) -> Result<TemplateChange, Unchanged> {
     let workload = &*goal.to.view(workload);
-    let own = OwnContent::of(workload, from, &goal.to.name, goal.to.spec.restores_edited())?;
+    let known = from.into_iter().map(|from| &from.template).chain(goal.replaced());
+    let (names, is_in_force) =
+        (names(goal.to), |name: &str, _: &Marker| goal.policies.iter().any(|policy| policy.name == name));
+    let forgotten = owners::forgotten(workload, &names, is_in_force);
+    let bare = (!forgotten.is_empty()).then(|| owners::without_markers(workload, &forgotten));
+    let bare = bare.as_ref().unwrap_or(workload);
+    let own = OwnContent::of(bare, known, names, goal.to.spec.restores_edited())?;
     let decision = verdict(&own.workload, goal)?;
     let planned = plan(&own.workload, own.marker.as_ref(), goal, &decision)?;
     own.change(workload, planned.body, planned.leftovers, goal.policies)
@@ -235,48 +250,69 @@ pub fn template_update<'a>(
 /// # Errors
 /// Why nothing changes.
 pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<TemplateChange, Unchanged> {
-    let own = OwnContent::of(workload, [from], &from.template.policy, false)?;
+    let own = OwnContent::of(workload, [&from.template], vec![from.template.policy.as_str()], false)?;
     let known: Vec<&Template> = policies.iter().map(|policy| policy.as_written()).collect();
-    let undone = undo_known(&own.workload, |name| name == own.policy, |_| false, &known);
+    let undone = undo_known(&own.workload, |name| own.names.contains(&name), |_| false, &known);
     let (body, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
     own.change(workload, body, leftovers, policies)
 }
 
-/// A workload whose marker of a policy lists only what is the policy's own.
+impl<'a> Goal<'a> {
+    /// The templates, present and earlier, of the policies whose place the new one takes.
+    fn replaced(&self) -> impl Iterator<Item = &'a Template> + use<'a> {
+        let to = self.to;
+        let replaced = self.policies.iter().filter(|policy| to.replaces(&policy.name));
+        replaced.flat_map(|policy| [policy.as_written()].into_iter().chain(policy.past().map(|past| &past.template)))
+    }
+}
+
+/// The names of the policies whose markers `policy` takes over, its own first.
+fn names(policy: &Policy) -> Vec<&str> {
+    std::iter::once(&policy.name).chain(&policy.spec.replaces).map(String::as_str).collect()
+}
+
+/// A workload whose markers of a policy, and of those whose place it takes, list only what is their own.
 struct OwnContent<'a> {
-    policy: &'a str,
+    names: Vec<&'a str>,
     workload: Cow<'a, Workload>,
-    /// None if the workload has no marker of the policy.
+    /// All of these markers in one; none if the workload has none.
     marker: Option<Marker>,
 }
 
 impl<'a> OwnContent<'a> {
-    /// The content of `policy` in `workload`. `from` are the known revisions. `restores`: whether edits of it are given up.
+    /// The content of the policies `names` in `workload`. `known` are the templates of known revisions. `restores`: whether edits of
+    /// it are given up.
     ///
     /// # Errors
     /// If the workload must not change, or its content is not exactly what one of them added.
     fn of<'r>(
         workload: &'a Workload,
-        from: impl IntoIterator<Item = &'r Revision>,
-        policy: &'a str,
+        known: impl IntoIterator<Item = &'r Template>,
+        names: Vec<&'a str>,
         restores: bool,
     ) -> Result<Self, Unchanged> {
         check(workload)?;
-        let mut own = Self { policy, workload: Cow::Borrowed(workload), marker: None };
-        let (at, key) = (workload.pod_pointer(), marker::key(policy));
-        if !is_marked(workload, &key) {
-            return Ok(own);
+        let known: Vec<&Template> = known.into_iter().collect();
+        let mut own = Self { names: names.clone(), workload: Cow::Borrowed(workload), marker: None };
+        for policy in names.into_iter().filter(|policy| is_marked(workload, &marker::key(policy))) {
+            own.take(policy, &known, restores)?;
         }
+        Ok(own)
+    }
+
+    /// Adds the marker of `policy`, which is on the workload. See [`Self::of`].
+    fn take(&mut self, policy: &str, known: &[&Template], restores: bool) -> Result<(), Unchanged> {
+        let (at, key) = (self.workload.pod_pointer(), marker::key(policy));
         let unreadable = || Unchanged::new(Cause::ContentEdited, format!("annotation `{key}` is unreadable"));
-        let mut marker = marker::read(workload, policy).ok_or_else(unreadable)?;
+        let mut marker = marker::read(&self.workload, policy).ok_or_else(unreadable)?;
         let (mut left, mut restored) = (None, None);
-        let exact = from.into_iter().filter(|from| from.template.hash == marker.hash).find_map(|from| {
-            let added = from.template.as_listed(&at, &marker);
-            let Some((pointer, wrong)) = edited(workload, &added, &marker) else { return Some(added) };
+        let exact = known.iter().filter(|from| from.hash == marker.hash).find_map(|from| {
+            let added = from.as_listed(&at, &marker);
+            let Some((pointer, wrong)) = edited(&self.workload, &added, &marker) else { return Some(added) };
             left.get_or_insert(Unchanged::edited(&pointer, &wrong));
             if restores && restored.is_none() {
-                restored = still_there(workload, &added, &marker).map(|there| (added, there));
+                restored = still_there(&self.workload, &added, &marker).map(|there| (added, there));
             }
             None
         });
@@ -289,19 +325,22 @@ impl<'a> OwnContent<'a> {
             }
             (None, None) => return Err(left.unwrap_or_else(|| Unchanged::unknown(&marker.hash))),
         };
-        let chosen = chosen_container(workload, &added, &marker);
+        let chosen = chosen_container(&self.workload, &added, &marker);
         if let Some(chosen) = &chosen {
             marker.added.retain(|pointer| pointer != chosen);
         }
         if marker.added.len() < listed {
-            let mut body = workload.body.clone();
+            let mut body = self.workload.body.clone();
             if let Some(annotations) = body.pointer_mut(&format!("{at}/metadata/annotations")) {
                 annotations[key.as_str()] = marker.to_value();
             }
-            own.workload = Cow::Owned(workload.with_body(body));
+            self.workload = Cow::Owned(self.workload.with_body(body));
         }
-        own.marker = Some(marker);
-        Ok(own)
+        match &mut self.marker {
+            Some(all) => all.extend(&marker),
+            None => self.marker = Some(marker),
+        }
+        Ok(())
     }
 
     /// The change of `stored`, as it was before, to `body`, in which `leftovers` stay.
@@ -316,7 +355,7 @@ impl<'a> OwnContent<'a> {
             return Err(Unchanged::edited(&left.pointer, &left.to_string()));
         }
         let (marker, after) = (self.marker.as_ref(), stored.with_body(body));
-        let lost = marker.and_then(|marker| lost(&self.workload, &after, marker, self.policy, policies));
+        let lost = marker.and_then(|marker| lost(&self.workload, &after, marker, &self.names, policies));
         if let Some((pointer, other)) = lost {
             return Err(Unchanged::shared(&pointer, &other));
         }
@@ -438,39 +477,39 @@ fn plan<'a>(
 ) -> Result<Replanned<'a>, Unchanged> {
     let Goal { to, policies, site } = goal;
     let template = deliver(to, workload, site.native_sidecars)?.template();
-    if let Some((pointer, other)) = marker.and_then(|marker| disputed(workload, marker, template, policies)) {
+    if let Some((pointer, other)) = marker.and_then(|marker| disputed(workload, marker, template, goal)) {
         return Err(Unchanged::shared(&pointer, &other));
     }
     let returns = |name: &str| has_volume(&template.spec, name);
     let known: Vec<&Template> = policies.iter().map(|policy| policy.as_written()).collect();
-    let undone = marker.and_then(|_| undo_known(workload, |name| name == to.name, returns, &known));
+    let undone = marker.and_then(|_| undo_known(workload, |name| to.takes_over(name), returns, &known));
     let (base, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
     let base = workload.with_body(base);
     // Without those that carry an earlier template, because its containers would count as the user's own.
     let marker_of = |policy: &Policy| marker::read(workload, &policy.name);
     let is_current = |policy: &Policy| marker_of(policy).is_none_or(|marker| marker.hash == policy.template_hash());
-    let others = decision.matching().filter(|policy| policy.name != to.name && is_current(policy));
+    let others = decision.matching().filter(|policy| !to.takes_over(&policy.name) && is_current(policy));
     let others = others.filter_map(|policy| deliver(policy, workload, site.native_sidecars).ok());
     let matching: Vec<&Template> = others.map(|delivered| delivered.template()).chain([template]).collect();
     let patch = inject::plan(&base, &[template], &matching, Standard::of(site.minor)).map_err(Reason::from)?;
     let mut body = base.patched(&patch);
     let mut planned = template.marker(&base.with_body(body.clone())).unwrap_or_default();
-    let shared = owners::others(workload, |name| name == to.name);
+    let shared = owners::others(workload, |name| to.takes_over(name));
     order::settle(workload, &mut body, template, (marker.unwrap_or(&Marker::default()), &mut planned), &shared);
     Ok(Replanned { body, template, marker: planned, leftovers, shared })
 }
 
-/// The first entry of `marker` of the policy `name` that changes from `before` to `after` and that another policy has,
+/// The first entry of `marker` of the policies `names` that changes from `before` to `after` and that another policy has,
 /// too, and that policy.
 fn lost(
     before: &Workload,
     after: &Workload,
     marker: &Marker,
-    name: &str,
+    names: &[&str],
     policies: &Policies,
 ) -> Option<(String, String)> {
-    let (at, owners) = (before.pod_pointer(), CoOwners::of(before, name, policies));
+    let (at, owners) = (before.pod_pointer(), CoOwners::of(before, names, policies));
     let value = |workload: &Workload, listed: &Listed| {
         let pod = workload.pod()?;
         pod.pointer(&listed::locate(pod, &listed.tokens).ok()?).cloned()
@@ -484,13 +523,8 @@ fn lost(
 
 /// The first entry of `marker` of the policy of `template` that is other content than `template` adds there, and that another
 /// policy has, too, and that policy.
-fn disputed(
-    workload: &Workload,
-    marker: &Marker,
-    template: &Template,
-    policies: &Policies,
-) -> Option<(String, String)> {
-    let (at, owners) = (workload.pod_pointer(), CoOwners::of(workload, &template.policy, policies));
+fn disputed(workload: &Workload, marker: &Marker, template: &Template, goal: Goal<'_>) -> Option<(String, String)> {
+    let (at, owners) = (workload.pod_pointer(), CoOwners::of(workload, &names(goal.to), goal.policies));
     let pod = workload.pod()?;
     marker.added.iter().find_map(|pointer| {
         let listed = Listed::parse(&at, pointer)?;
@@ -508,11 +542,11 @@ struct CoOwners<'a> {
 }
 
 impl<'a> CoOwners<'a> {
-    /// Those of `workload` beside the policy `name`. `policies` are those in effect.
-    fn of(workload: &'a Workload, name: &str, policies: &'a Policies) -> Self {
+    /// Those of `workload` beside the policies `names`. `policies` are those in effect.
+    fn of(workload: &'a Workload, names: &[&str], policies: &'a Policies) -> Self {
         let at = workload.pod_pointer();
         let mut owners = Self { markers: Vec::new(), templates: Vec::new() };
-        for (policy, marker) in marker::named(workload).filter(|(policy, _)| *policy != name) {
+        for (policy, marker) in marker::named(workload).filter(|(policy, _)| !names.contains(policy)) {
             if let Some(known) = policies.iter().find(|known| known.name == policy) {
                 owners.templates.push((policy, known.as_written().as_listed(&at, &marker)));
             }
@@ -541,6 +575,8 @@ fn guarded(before: &Value, after: &Value) -> Patch {
     Patch(["uid", "resourceVersion"].map(test).into_iter().chain(changes).collect())
 }
 
+#[cfg(test)]
+mod owner_tests;
 #[cfg(test)]
 mod restored;
 #[cfg(test)]

@@ -261,7 +261,9 @@ impl Settling<'_> {
         let Some(pod) = after.pointer_mut(&at) else { return };
         for listed in &new {
             let Some((_, part)) = listed.part() else { continue };
-            let Some(earlier) = old.iter().find(|earlier| earlier.is_beside(listed)) else { continue };
+            let mut earlier = old.iter().filter(|earlier| earlier.is_beside(listed));
+            // Of several, which policies had whose place it takes, all but one go.
+            let (Some(earlier), None) = (earlier.next(), earlier.next()) else { continue };
             let (Some((_, was)), Some(value)) = (earlier.part(), earlier.joined(before)) else { continue };
             let others = all.iter().filter(|other| other.is_beside(listed) && other.part() != earlier.part());
             let others: Vec<_> = others.filter_map(|other| Some(other.part()?.1)).collect();

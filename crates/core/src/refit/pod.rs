@@ -4,7 +4,7 @@
 //! and memory (`ValidatePodUpdate` and `ValidatePodResize` in `pkg/apis/core/validation`). The kubelet then restarts only
 //! the containers whose image changes.
 
-use super::{Cause, Goal, NextAction, Unchanged, check_opt_out, guarded, lost, order, plan, verdict};
+use super::{Cause, Goal, NextAction, Unchanged, check_opt_out, guarded, lost, names, order, plan, verdict};
 use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{self, RawObject};
 use crate::content::Revision;
@@ -34,11 +34,19 @@ pub(super) fn change<'a>(
         Ok(decision) => decision,
         Err(left) => return NextAction::Leave(left),
     };
-    let Some(marker) = goal.to.marker(pod) else {
+    let mut own = goal.to.marker(pod);
+    for (_, marker) in goal.to.replaced_markers(pod) {
+        match &mut own {
+            Some(own) => own.extend(&marker),
+            None => own = Some(marker),
+        }
+    }
+    let Some(marker) = own else {
         return NextAction::Evict { why: "it does not carry the template".to_owned() };
     };
     let mut why = None;
-    for from in from.into_iter().filter(|from| from.template.hash == marker.hash) {
+    let known = from.into_iter().map(|from| &from.template).chain(goal.replaced());
+    for from in known.filter(|from| from.hash == marker.hash) {
         match in_place(pod, from, &marker, goal, &decision, can_resize) {
             Ok((patch, resize)) => return NextAction::InPlace { patch, resize },
             Err(wrong) => drop(why.get_or_insert(wrong)),
@@ -120,19 +128,19 @@ pub(super) fn check(pod: &Workload) -> Result<(), Unchanged> {
     }
 }
 
-/// The patch and the resize of `pod`, whose `marker` has the hash of the revision `from`.
+/// The patch and the resize of `pod`, whose `marker` has the hash of the template `from`.
 ///
 /// # Errors
 /// Why it must be created again.
 fn in_place(
     pod: &Workload,
-    from: &Revision,
+    from: &Template,
     marker: &Marker,
     goal: Goal<'_>,
     decision: &Decision,
     can_resize: bool,
 ) -> Result<(Patch, Option<Value>), String> {
-    let earlier = from.template.as_listed(&pod.pod_pointer(), marker);
+    let earlier = from.as_listed(&pod.pod_pointer(), marker);
     let planned = plan(pod, Some(marker), goal, decision).map_err(|left| left.message)?;
     if let Some(list) = order::moved(pod, &planned.body, marker, &planned.marker, &planned.shared) {
         return Err(format!("items of `{list}` are added, removed or moved"));
@@ -162,7 +170,7 @@ fn in_place(
     }
     set_metadata(&mut changes.body, &planned.body, &earlier, marker)?;
     let after = pod.with_body(changes.body.clone());
-    if let Some((pointer, other)) = lost(pod, &after, marker, &goal.to.name, goal.policies) {
+    if let Some((pointer, other)) = lost(pod, &after, marker, &names(goal.to), goal.policies) {
         return Err(format!("`{pointer}` belongs to SidecarPolicy `{other}` as well"));
     }
     if changes.resize.is_empty() {

@@ -186,3 +186,37 @@ fn a_volume_of_an_earlier_content_that_the_user_mounts_stays_if_only_a_policy_el
     let names: Vec<&str> = volumes.as_array().unwrap().iter().map(|volume| volume["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["data", "other"]);
 }
+
+#[test]
+fn a_marker_that_no_policy_stands_behind_holds_nobody_up() {
+    let of_image = |name: &str, image: &str| {
+        of(
+            name,
+            json!({"failurePolicy": "Fail", "updateStrategy": {"type": "RollingUpdate", "edited": "Restore"}, "template": {
+                "containers": [{"name": "agent", "image": image}], "volumes": [{"name": "v", "emptyDir": {}}],
+            }}),
+        )
+    };
+    let (a, past, present) = (of_image("a", "x:1"), of_image("p", "x:1"), of_image("p", "x:2"));
+    let bare = workload("deployments");
+    let both = created(&created(&bare, &Arc::new(a.clone())), &Arc::new(past.clone()));
+    let present = knowing(present, &past);
+    let expected = created(&bare, &present);
+    assert_eq!(created(&both, &present).body, expected.body, "a restore after a rename");
+    let NextAction::PatchTemplate(patch) = next(&both, &past, &present) else { panic!() };
+    assert_eq!(both.patched(&patch), expected.body, "a rollout after a rename");
+
+    // Everybody can write a marker.
+    let mut pinned = created(&bare, &present);
+    *at(&mut pinned, "/spec/containers/1/image") = json!("evil");
+    let forged = r#"{"v":1,"hash":"0123456789abcdef","added":["/spec/template/spec/containers/agent"]}"#;
+    at(&mut pinned, "/metadata/annotations")["injected.scpol.dev/zzz"] = json!(forged);
+    let NextAction::PatchTemplate(patch) = next(&pinned, &past, &present) else { panic!() };
+    assert_eq!(pinned.patched(&patch), expected.body);
+
+    // A policy that is in force has its say.
+    let goal = Goal { to: &present, policies: &Policies::new([present.clone(), Arc::new(a)]), site: &site() };
+    let revisions = [&*present, &past].map(|policy| Revision::new("p", 1, Content::of(&policy.spec).unwrap()));
+    let NextAction::Leave(left) = next_action(&both, &revisions, goal, &Asked::default()) else { panic!() };
+    assert_eq!(left.cause.code(), Code::PolicyConflict, "{}", left.message);
+}

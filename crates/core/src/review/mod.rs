@@ -208,6 +208,8 @@ impl Review {
 }
 
 #[cfg(test)]
+mod replaces_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod update_tests;

@@ -64,19 +64,19 @@ impl<'a> Request<'a> {
 
 /// What becomes of a request.
 #[derive(Debug, PartialEq)]
-struct Effect {
-    stored: Value,
-    refused: bool,
+pub(super) struct Effect {
+    pub(super) stored: Value,
+    pub(super) refused: bool,
 }
 
 // The webhook
 
 /// What the webhook makes of a request, with its reports and warnings.
-struct Answered {
-    effect: Effect,
-    told: Vec<String>,
+pub(super) struct Answered {
+    pub(super) effect: Effect,
+    pub(super) told: Vec<String>,
     warnings: Vec<String>,
-    message: String,
+    pub(super) message: String,
 }
 
 fn by_webhook(policies: &[Arc<Policy>], request: &Request<'_>, site: &Site) -> Answered {
@@ -134,6 +134,10 @@ const KINDS: [(Gives, &[&str]); 2] = [
             "inner_fits",
             "is_",
             "together",
+            "unreplaced",
+            "replaced",
+            "takes",
+            "due",
             "ends",
         ],
     ),
@@ -339,12 +343,14 @@ fn by_server(policies: &[Arc<Policy>], request: &Request<'_>, site: &Site) -> Ef
 }
 
 /// The answer of the webhook, which must be that of the server.
-fn answered(specs: &[Value], old: &Value, new: &Value) -> Answered {
+pub(super) fn answered(specs: &[Value], old: &Value, new: &Value) -> Answered {
     answered_at(specs, old, new, &site())
 }
 
 fn answered_at(specs: &[Value], old: &Value, new: &Value, site: &Site) -> Answered {
-    let (policies, request) = (policies(specs), Request::of(old, new));
+    // By priority.
+    let policies: Vec<Arc<Policy>> = Policies::new(policies(specs)).iter().cloned().collect();
+    let request = Request::of(old, new);
     let answered = by_webhook(&policies, &request, site);
     let by_server = by_server(&policies, &request, site);
     assert_eq!(by_server.refused, answered.effect.refused, "{} {}", json!(specs), answered.message);
@@ -354,7 +360,7 @@ fn answered_at(specs: &[Value], old: &Value, new: &Value, site: &Site) -> Answer
 
 // Objects
 
-fn deployment() -> Value {
+pub(super) fn deployment() -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": "web", "namespace": NAMESPACE, "labels": { "app": "web" } },
@@ -377,12 +383,12 @@ fn simple(image: &str) -> Value {
 }
 
 /// `object` after its create under these policies.
-fn created(specs: &[Value], object: &Value) -> Value {
+pub(super) fn created(specs: &[Value], object: &Value) -> Value {
     answered(specs, &Value::Null, object).effect.stored
 }
 
 /// `object` with `value` at `pointer`; null removes the field.
-fn with(object: &Value, pointer: &str, value: Value) -> Value {
+pub(super) fn with(object: &Value, pointer: &str, value: Value) -> Value {
     let mut object = object.clone();
     let (parent, field) = pointer.rsplit_once('/').unwrap();
     let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("{pointer}"));
@@ -395,10 +401,10 @@ fn with(object: &Value, pointer: &str, value: Value) -> Value {
 }
 
 const MARKER: &str = "/spec/template/metadata/annotations/injected.scpol.dev~1p0";
-const CONTAINERS: &str = "/spec/template/spec/containers";
+pub(super) const CONTAINERS: &str = "/spec/template/spec/containers";
 
 /// The containers of `object`, each with its image, and the hash of its marker.
-fn told(object: &Value) -> String {
+pub(super) fn told(object: &Value) -> String {
     let containers = object.pointer(CONTAINERS).and_then(Value::as_array).into_iter().flatten();
     let containers = containers.map(|container| container["image"].as_str().unwrap_or_default().to_owned());
     let is_marked = object.pointer(MARKER).is_some();

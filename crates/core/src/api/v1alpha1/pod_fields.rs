@@ -54,9 +54,10 @@ pub struct DnsConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3), inner(length(min = 1, max = 45)))]
     pub nameservers: Vec<String>,
-    /// Domains to search, which come after those of the pod. Default: none. Example: `[shop.example]`.
+    /// Domains to search, which come after those of the pod. Each once, and neither `.` alone nor with `_`, which servers below 1.33
+    /// refuse. Default: none. Example: `[shop.example]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 6), inner(length(min = 1, max = 253), regex(pattern = format::SUBDOMAIN)))]
+    #[schemars(length(max = 6), inner(length(min = 1, max = 254), regex(pattern = format::SEARCH)))]
     pub searches: Vec<String>,
     /// Options by name. Default: none. An option of that name with another value is a conflict.
     /// Example: `[{name: ndots, value: "2"}]`.
@@ -145,7 +146,7 @@ pub struct Share {
 
     /// Which of their volume mounts it gets, as globs of the volume's name or of the mount path. Default: none. Never the token of the
     /// service account, paths of the node, or mounts with `subPathExpr`. Its own mount at a path stays. Two containers that mount
-    /// different things at one path are a conflict. Example: `["logs", "/var/log/*"]`.
+    /// different things at one path are a conflict, and so are more than 64 mounts for one container. Example: `["logs", "/var/log/*"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 4096)))]
     pub volume_mounts: Vec<String>,
@@ -155,7 +156,8 @@ pub struct Share {
     pub read_only: Option<bool>,
 
     /// Which of their variables it gets, as globs of the name: `value` or `valueFrom` as it stands. Default: none. Its own variable of a
-    /// name stays. Two containers that set a variable differently are a conflict. Example: `["APP_*"]`.
+    /// name stays. Two containers that set a variable differently are a conflict, and so are more than 64 variables for one container. An amount of
+    /// resources (`resourceFieldRef`) stays that of the workload's container. Example: `["APP_*"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 1024)))]
     pub env: Vec<String>,

@@ -1,7 +1,7 @@
 //! What an update takes away: [`crate::inject::loss`] in another language.
 
 use super::access::{Access, Shape};
-use super::cel::{all, quoted};
+use super::cel::{all, any, not, quoted};
 use super::environment::{Environment as _, OBJECT, OLD, UPDATE, Variables};
 use super::keys::{key, step_in_json};
 use crate::api::MARKER_PREFIX;
@@ -9,10 +9,33 @@ use crate::inject::marker;
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
 use crate::policy::Policy;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// The readable marker of `policy` on the pod, as text; empty if there is none.
 pub(super) fn marker_of(policy: &Policy, access: &Access, variables: &mut Variables) -> String {
-    let (key, pattern) = (quoted(policy.marker_key()), quoted(&marker::pattern()));
+    marker_at(policy.marker_key(), access, variables)
+}
+
+/// The keys of the markers that `policy` takes for its own: its own first, then those of the policies whose place it takes.
+pub(super) fn marker_keys(policy: &Policy) -> Vec<String> {
+    let replaced = policy.spec.replaces.iter().map(|name| marker::key(name));
+    std::iter::once(policy.marker_key().to_owned()).chain(replaced).collect()
+}
+
+/// The condition that an update takes away the last of the [`marker_keys`].
+pub(super) fn loses_marker(policy: &Policy, old: &Access, new: &Access, variables: &mut Variables) -> String {
+    let keys = marker_keys(policy);
+    let mut has_any = |access: &Access| {
+        let there = keys.iter().map(|key| format!("{} != \"\"", marker_at(key, access, variables)));
+        any(&there.collect::<Vec<_>>())
+    };
+    let [before, after] = [old, new].map(&mut has_any);
+    all(&[before, not(&after)])
+}
+
+/// The readable marker with that key.
+fn marker_at(key: &str, access: &Access, variables: &mut Variables) -> String {
+    let (key, pattern) = (quoted(key), quoted(&marker::pattern()));
     let (value, is_text) = match access.shape {
         Shape::Typed if access.is_pod => (format!("{}.metadata.?annotations[?{key}].orValue(\"\")", access.root), ""),
         Shape::Typed => (format!("{}.?metadata.?annotations[?{key}].orValue(\"\")", access.pod), ""),
@@ -44,7 +67,8 @@ pub(super) fn is_lost(policy: &Policy, old: &Access, new: &Access, variables: &m
     let is_same = format!("{} == {}", hash(&before), hash(&after));
     let (held, holds) = (items(old, Some(new), variables), items(new, None, variables));
     let is_gone = format!("{}.exists(p, p in {held} && !(p in {holds}))", added(&before, "p"));
-    let is_lost = format!("{before} != \"\" && ({after} == \"\" || {is_same} && {is_gone})");
+    let of_marker = loses_marker(policy, old, new, variables);
+    let is_lost = format!("({of_marker}) || ({before} != \"\" && {after} != \"\" && {is_same} && {is_gone})");
     variables.define("lost", &is_lost)
 }
 
@@ -117,7 +141,8 @@ pub(super) fn may_be_lost(access: &Access, policies: &[&Policy]) -> String {
     let mut terms = vec![is_alive()];
     if access.shape == Shape::Typed {
         let pod = access.pod.replacen(OBJECT, OLD, 1);
-        let keys = policies.iter().map(|policy| quoted(policy.marker_key())).collect::<Vec<_>>();
+        let keys: BTreeSet<String> = policies.iter().flat_map(|policy| marker_keys(policy)).collect();
+        let keys: Vec<String> = keys.iter().map(|key| quoted(key)).collect();
         let annotations = format!("{pod}.?metadata.?annotations.orValue({{}})");
         terms.push(format!("[{}].exists(k, k in {annotations})", keys.join(", ")));
         terms.push(format!("{} != {pod}", access.pod));

@@ -56,6 +56,9 @@ pub(super) struct Included<'a> {
 pub(super) fn want(want: &Want, access: &Access, variables: &mut Variables) -> String {
     match want {
         Want::Field(path, test) => field(&access.value(&access.spec, path), test),
+        Want::Either(fields) => {
+            any(&fields.each_ref().map(|(path, test)| field(&access.value(&access.spec, path), test)))
+        }
         Want::Container(name) => {
             let lists = [CONTAINERS, INIT_CONTAINERS].map(|field| access.names(field, variables));
             any(&lists.map(|names| format!("{} in {names}", quoted(name))))

@@ -195,6 +195,9 @@ impl Lacking<'_> {
 fn words(need: &Need) -> String {
     let but = match &need.want {
         Want::Field(path, _) => format!("does not go with `spec.{}` of the pod", path.join(".")),
+        Want::Either([(one, _), (other, _)]) => {
+            format!("does not go with `spec.{}` and `spec.{}` of the pod", one.join("."), other.join("."))
+        }
         Want::Container(name) => format!("names container `{name}`, which the pod does not have"),
         Want::FieldOf { container, path, .. } => {
             format!("does not go with `{}` of container `{container}`", path.join("."))

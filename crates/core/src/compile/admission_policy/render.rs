@@ -7,7 +7,8 @@ use super::delivery::{Delivery, is_expressible};
 use super::environment::{AtHand, Environment as _, OBJECT, OLD, UPDATE, Variables};
 use super::needs::{self, Included};
 use super::objects::{constraints, registered};
-use super::rows::{self, Rows, Term, act_on_updates, every};
+use super::replaces::{self, Conditions};
+use super::rows::{self, Rows, Term, act_on_updates, every, is_wanted};
 use super::validating::validating;
 use super::{API, Cel, Inexpressible, conflict, expressions, fresh, loss, own};
 use crate::Unavailable;
@@ -57,30 +58,21 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     let is_updating = act_on_updates(policies, kind);
     let old = is_updating.then(|| Access::at(OLD, own_kind, &mut variables));
     let rows = Rows { access: &access, kind, policies, old: old.as_ref() };
-    let (mut matches, mut restores, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut conditions, mut notes) = (Vec::new(), Vec::new());
     // The conditions that are checked once, before all others.
     let mut first = rows::is_ordinary(kind);
     for policy in policies {
         is_expressible(policy).map_err(|what| what.of(policy))?;
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
-        restores.push(rows.restores(policy, &mut variables));
-        let terms = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
-        if policies.len() == 1 {
-            first.extend(terms);
-            matches.push("true".to_owned());
-            continue;
-        }
-        let expression = every(terms);
-        if policy.conditions.is_empty() {
-            matches.push(variables.define("matches", &expression));
-            continue;
-        }
-        // An error of one policy must not affect the others.
-        let bit = note(policy, notes.len()).map_err(|what| what.of(policy))?;
-        notes.push(noted(&expression, bit, site));
-        matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
+        conditions.push(if policies.len() == 1 {
+            let restores = rows.restores(policy, &mut variables);
+            first.extend(does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?);
+            Conditions { policy, matches: "true".to_owned(), is_there: None, restores }
+        } else {
+            beside(&rows, policy, site, &mut notes, &mut variables).map_err(|what| what.of(policy))?
+        });
     }
-    let conditions: Vec<_> = matches.into_iter().zip(restores).collect();
+    replaces::leave_out_replaced(&mut conditions, kind, site, &access, &mut variables)?;
     let inject = inject(&conditions, policies, kind, site, &access, &mut variables)?;
     let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_protected(site), answer(site), every(first));
     let takes_notes = !notes.is_empty();
@@ -146,6 +138,36 @@ fn does_match(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Re
     Ok(terms)
 }
 
+/// The conditions of `policy`, which is one of several. Adds its mutation to `notes` if it has one.
+fn beside<'a>(
+    rows: &Rows<'_>,
+    policy: &'a Policy,
+    site: &Site,
+    notes: &mut Vec<String>,
+    variables: &mut Variables,
+) -> Result<Conditions<'a>, Inexpressible> {
+    let restores = rows.restores(policy, variables);
+    // What takes a place takes it also where its content is there.
+    let takes = replaces::takes_a_place(policy, rows.policies);
+    let expression =
+        if takes { is_wanted(rows, policy, variables)? } else { every(does_match(rows, policy, variables)?) };
+    let holds = if policy.conditions.is_empty() {
+        variables.define("matches", &expression)
+    } else {
+        // An error of one policy must not affect the others.
+        let bit = note(policy, notes.len())?;
+        notes.push(noted(&expression, bit, site));
+        format!("({NOTED} / {bit} % 2 == 1)")
+    };
+    if !takes {
+        return Ok(Conditions { policy, matches: holds, is_there: None, restores });
+    }
+    let due = every(vec![rows.is_due(policy, variables)?]);
+    let due = variables.define("due", &due);
+    let is_there = Some(all(&[holds.clone(), not(&due)]));
+    Ok(Conditions { policy, matches: all(&[holds, due]), is_there, restores })
+}
+
 // Notes
 
 /// The notes of earlier mutations.
@@ -182,25 +204,23 @@ fn forgotten() -> String {
 
 // Injection
 
-/// The operations of the injection. For each policy, `conditions` has the condition that it matches, and the condition that
-/// it may inject if it does; none if it always may.
+/// The operations of the injection.
 fn inject(
-    conditions: &[(String, Option<String>)],
+    conditions: &[Conditions<'_>],
     policies: &[&Policy],
     kind: &Kind,
     site: &Site,
     access: &Access,
     variables: &mut Variables,
 ) -> Result<String, Unavailable> {
-    let deliveries: Vec<Delivery<'_>> = policies
+    let deliveries: Vec<Delivery<'_>> = conditions
         .iter()
-        .zip(conditions)
-        .flat_map(|(policy, (matches, _))| Delivery::all(policy, matches, kind, site, access, variables))
+        .flat_map(|one| Delivery::all(one.policy, &one.matches, kind, site, access, variables))
         .collect();
     let mut templates = fitting(deliveries, access, variables)?;
     // The policy is unknown here, because a literal may come from any template.
     let blame = |what: Inexpressible| what.of(policies[0]);
-    if let [(_, restores)] = conditions {
+    if let [Conditions { restores, .. }] = conditions {
         let operations = one_of(templates, access, variables).map_err(blame)?;
         return Ok(match restores {
             Some(restores) => format!("({restores} ? {operations} : [])"),
@@ -210,7 +230,7 @@ fn inject(
     let together = fit_together(&mut templates, access, variables);
     for template in &mut templates {
         let policy = policies.iter().position(|policy| policy.name == template.delivery.policy.name);
-        if let Some(restores) = policy.and_then(|at| conditions[at].1.clone()) {
+        if let Some(restores) = policy.and_then(|at| conditions[at].restores.clone()) {
             template.fits = variables.define("restores", &all(&[template.fits.clone(), restores]));
         }
     }

@@ -259,8 +259,7 @@ impl Rows<'_> {
     /// The condition that an update takes away the marker of `policy`; none if the policy does not act on updates.
     pub(super) fn loses_marker(&self, policy: &Policy, variables: &mut Variables) -> Option<String> {
         let old = self.old.filter(|_| policy.acts_on_update(self.kind))?;
-        let [before, after] = [old, self.access].map(|access| loss::marker_of(policy, access, variables));
-        Some(format!("{before} != \"\" && {after} == \"\""))
+        Some(loss::loses_marker(policy, old, self.access, variables))
     }
 
     /// The condition that the pod has the property `refused`.
@@ -355,17 +354,20 @@ impl Rows<'_> {
     /// `unmarked` for a create. For an update, the condition that it takes away the marker of `policy`: content alone
     /// cannot be compared without variables.
     fn left_after_update(&self, policy: &Policy, old: &Access, unmarked: &str) -> String {
-        let [before, after] = [old, self.access].map(|access| format!("{}.hasValue()", self.marker_in(access, policy)));
+        let has = |access: &Access, key: &str| format!("{}.hasValue()", self.marker_in(access, key));
+        let keys = loss::marker_keys(policy);
+        let [before, after] =
+            [old, self.access].map(|access| any(&keys.iter().map(|key| has(access, key)).collect::<Vec<_>>()));
         let lost = format!("({} && {before} && !{after})", loss::is_alive());
         let lost = policy.acts_on_update(self.kind).then_some(lost);
         self.by_operation(policy, lost, false, unmarked)
     }
 
-    /// The annotation of `policy` in the object of `access`, as an optional value.
-    fn marker_in(&self, access: &Access, policy: &Policy) -> String {
+    /// The annotation `key` of the pod in the object of `access`, as an optional value.
+    fn marker_in(&self, access: &Access, key: &str) -> String {
         let path = self.kind.pod_path.iter().flatten();
         let pod = path.fold(access.root.to_owned(), |at, step| optional(&at, step));
-        format!("{pod}.?metadata.?annotations[?{}]", quoted(policy.marker_key()))
+        format!("{pod}.?metadata.?annotations[?{}]", quoted(key))
     }
 
     /// The part of row 7 about the request: the version and the namespace.

@@ -183,9 +183,19 @@ impl<'a> Judged<'a> {
             if self.extras != Extras::None {
                 is_there.extend(rows.carries_past(policy, variables));
             }
+            // With `wanted`, because an error in it is no reason to let the workload through.
+            let replacement = self.has_replacement(&[&policy.name], variables)?;
+            let replacement = replacement.map(|replacement| all(&[wanted.clone(), replacement]));
+            is_there.extend(replacement.clone());
+            for replaced in rows.policies.iter().filter(|other| policy.replaces(&other.name)) {
+                let missing = every(vec![rows.is_missing(replaced, variables)?]);
+                is_there.push(all(&[wanted.clone(), every(rows.is_open(replaced, variables)), not(&missing)]));
+            }
             let create = format!("!{wanted} || {}", any(&is_there));
             let lost = rows.loses_marker(policy, variables);
-            let update = lost.map(|lost| format!("!({lost} && {wanted})"));
+            let update = lost.map(|lost| {
+                any(&[format!("!({lost} && {wanted})")].into_iter().chain(replacement).collect::<Vec<_>>())
+            });
             let expression = rows.by_operation(policy, update, true, &create);
             let message = self.message(Code::SidecarMissing, "it would be stored without the sidecar");
             let mut missing = validation(&expression, &message);
@@ -199,6 +209,23 @@ impl<'a> Judged<'a> {
         validations.extend(self.of_pods(variables)?);
         validations.extend(self.of_demands(variables)?);
         Ok(validations)
+    }
+
+    /// The condition that another policy takes the place of the last one of `path`, at once or over others, and its content is there;
+    /// none if no policy does.
+    ///
+    /// # Errors
+    /// As in [`Rows::selects`] and [`Rows::is_missing`].
+    fn has_replacement(&self, path: &[&str], variables: &mut Variables) -> Result<Option<String>, Inexpressible> {
+        let is_next = |by: &&&Policy| path.last().is_some_and(|last| by.replaces(last)) && !path.contains(&&*by.name);
+        let mut ways = Vec::new();
+        for by in self.rows.policies.iter().filter(is_next) {
+            let missing = every(vec![self.rows.is_missing(by, variables)?]);
+            let further = self.has_replacement(&[path, &[&by.name]].concat(), variables)?;
+            let there = any(&[not(&missing)].into_iter().chain(further).collect::<Vec<_>>());
+            ways.push(all(&[is_wanted(self.rows, by, variables)?, there]));
+        }
+        Ok((!ways.is_empty()).then(|| variables.define("replaced", &any(&ways))))
     }
 
     /// What keeps the template out of a workload that is `wanted` and comes without it, as text of CEL; `message` if it is nothing
@@ -230,7 +257,9 @@ impl<'a> Judged<'a> {
             |policy, variables: &mut Variables| Delivery::all(policy, "true", rows.kind, site, rows.access, variables);
         let own = forms(policy, variables);
         let mut others = Vec::new();
-        for other in rows.policies.iter().filter(|other| other.name != policy.name) {
+        for other in
+            rows.policies.iter().filter(|other| !policy.takes_over(&other.name) && !other.replaces(&policy.name))
+        {
             let rivals = forms(other, variables).into_iter();
             let is_rival = |rival: &Delivery<'_>| own.iter().any(|own| conflict::collide(own, rival, Network::Own));
             let rivals: Vec<_> = rivals.filter(is_rival).collect();

@@ -64,10 +64,10 @@ impl Side {
                 "{user} may not create pods in namespace `{namespace}`, so may not change or delete a policy that injects there"
             }
             (Self::New, Lack::Priority) => {
-                "{user} may not create pods in all namespaces, so may not have a policy with a `spec.priority` above 0"
+                "{user} may not create pods in all namespaces, so may not have a policy with `spec.replaces`, or with a `spec.priority` above 0"
             }
             (Self::Old, Lack::Priority) => {
-                "{user} may not create pods in all namespaces, so may not change or delete a policy with a `spec.priority` above 0"
+                "{user} may not create pods in all namespaces, so may not change or delete a policy with `spec.replaces`, or with a `spec.priority` above 0"
             }
             (Self::New, Lack::RolloutEverywhere) => {
                 "{user} may not {right} in all namespaces, so may have a policy with `updateStrategy.type: RollingUpdate` only for namespaces where that is allowed: name them in `spec.namespaces`, at most {names} and without globs, with no `spec.priority` above 0"
@@ -193,7 +193,10 @@ impl Question {
         let names = QUESTIONS / rights.len();
         let named = named(&spec["namespaces"], names);
         let is_named = named.is_some();
-        let outranks = !spec["priority"].is_null() && spec["priority"].as_f64().is_none_or(|priority| priority > 0.0);
+        let has_priority =
+            !spec["priority"].is_null() && spec["priority"].as_f64().is_none_or(|priority| priority > 0.0);
+        let replaces = !spec["replaces"].is_null() && spec["replaces"].as_array().is_none_or(|names| !names.is_empty());
+        let outranks = has_priority || replaces;
         let places = named.filter(|_| !outranks).unwrap_or_else(|| vec![""]);
         let mut questions = Vec::new();
         for place in places {
@@ -338,6 +341,10 @@ mod tests {
         ] {
             let spec = json!({ "namespaces": ["a"], "priority": priority });
             assert_eq!(asked(Side::New, &spec), pods(&[place]), "{priority}");
+        }
+        for (replaces, place) in [(json!(null), "a"), (json!([]), "a"), (json!(["b"]), ""), (json!("b"), "")] {
+            let spec = json!({ "namespaces": ["a"], "replaces": replaces });
+            assert_eq!(asked(Side::New, &spec), pods(&[place]), "{replaces}");
         }
         let of = |spec: Value| Question::about(Side::Old, &json!({ "spec": spec }))[0].lack;
         assert_eq!(of(json!({ "namespaces": ["a"], "priority": 1 })), Lack::Priority);
