@@ -32,5 +32,7 @@ cargo=${CARGO_HOME:-$HOME/.cargo} built=$(realpath -m "${CARGO_TARGET_DIR:-targe
 export "CC_$variable=$compiler" "CFLAGS_$variable=-ffile-prefix-map=$cargo=/cargo -ffile-prefix-map=$built=/build/target"
 export "CARGO_TARGET_${variable^^}_RUSTFLAGS=--remap-path-prefix=$cargo=/cargo --remap-path-prefix=$built=/build/target"
 [ "$cpu" = "$machine" ] || export "CARGO_TARGET_${variable^^}_LINKER=rust-lld"
+# `scpol version` names it. Elsewhere than in a checkout nobody knows it.
+export SCPOL_COMMIT=${SCPOL_COMMIT-$(git rev-parse --short=12 HEAD 2> /dev/null || true)}
 cargo build --release --locked --bin scpol --target "$target" >&2
 echo "${CARGO_TARGET_DIR:-target}/$target/release/scpol"

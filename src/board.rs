@@ -19,7 +19,7 @@ pub enum InForce {
     /// The controller has not concluded it yet, or is replacing a registration.
     #[default]
     Unknown,
-    /// The policy is not in force.
+    /// The policy is not in effect.
     Nothing,
     /// The policy of this UID, by the spec of this hash.
     Spec {
@@ -31,7 +31,7 @@ pub enum InForce {
 }
 
 impl InForce {
-    /// What is in force once `policy` is.
+    /// What is in effect once `policy` is.
     pub fn by(policy: &Policy) -> Self {
         Self::Spec { uid: policy.meta.uid.clone(), spec_hash: policy.spec_hash.clone() }
     }
@@ -95,7 +95,7 @@ impl Board {
         self.in_force.borrow().get(policy).cloned().unwrap_or_default()
     }
 
-    /// Sets what is in force. Of a policy that is not in `facts` nothing is known.
+    /// Sets what is in effect. Of a policy that is not in `facts` nothing is known.
     pub fn set_in_force(&self, facts: BTreeMap<PolicyRef, InForce>) {
         self.in_force.send_if_modified(|known| {
             let is_news = **known != facts;

@@ -68,7 +68,7 @@
 //! - *engine*: a way to deliver a policy.
 //! - *kind*: a resource that policies target, with the path of its pod template.
 //! - *registration*: the objects on the API server that make an engine act, for one policy or for all policies on a kind.
-//! - *in force*: a registration that is verified, or that no dry-run create can verify.
+//! - *in effect*: a registration that is verified, or that no dry-run create can verify.
 //! - *verify*: to see by a dry-run create that a registration has its effect. *Unverified*: dry-run creates cannot show it.
 //! - *hold*: the time for which a registration that a person deleted is not made again.
 //! - *marker*: the annotation on a pod that lists what was added to it.

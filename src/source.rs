@@ -15,6 +15,11 @@ const DEPTH: usize = 64;
 /// The extensions of files that are read from a folder.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
+/// The most edits between a misspelt name of a file and the intended one.
+const MAX_EDITS: usize = 2;
+/// The most files of a folder among which the intended one is looked for.
+const CANDIDATES: usize = 1000;
+
 /// The depth to which a folder is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walk {
@@ -70,11 +75,12 @@ fn read_all(
     parse: impl Fn(&str, Vec<u8>) -> Result<File, Vec<Fault>> + Sync,
 ) -> (Vec<File>, Vec<Fault>) {
     let (mut files, mut faults) = (Vec::new(), Vec::new());
+    let paths: Vec<PathBuf> = paths.iter().flat_map(|path| split(path)).collect();
     if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
         return (files, vec![fault("-", "standard input can be read only once: give `-` once")]);
     }
     let mut found = Vec::new();
-    for path in paths {
+    for path in &paths {
         match list(path, walk) {
             Ok(paths) => found.extend(paths.into_iter().map(Ok)),
             Err(fault) => found.push(Err(vec![fault])),
@@ -128,7 +134,7 @@ fn collect(folder: &Path, walk: Walk, depth: usize, files: &mut Vec<PathBuf>) ->
                 return Err(fault(&path.to_string_lossy(), format!("more than {DEPTH} folders in one another")));
             }
             collect(&path, walk, depth - 1, files)?;
-        } else if !path.is_dir() && path.extension().is_some_and(|ext| EXTENSIONS.iter().any(|known| ext == *known)) {
+        } else if !path.is_dir() && is_manifest(&path) {
             files.push(path);
         }
     }
@@ -149,7 +155,41 @@ fn load(path: &Path, parse: impl Fn(&str, Vec<u8>) -> Result<File, Vec<Fault>>) 
                 format!("no such file ({error}); an address is not read: use `curl -L ADDRESS | scpol ... -f -`");
             Err(vec![fault(&name, message)])
         }
-        Err(error) => Err(vec![fault(&name, format!("cannot be read: {error}"))]),
+        Err(error) => {
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => near(path).map(|near| format!("; did you mean `{}`?", near.display())),
+                _ => None,
+            };
+            Err(vec![fault(&name, format!("cannot be read: {error}{}", hint.unwrap_or_default()))])
+        }
+    }
+}
+
+/// The file or folder beside the missing `path` that was probably meant: its name is nearly the same, or has another extension.
+fn near(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let names =
+        fs::read_dir(folder).ok()?.take(CANDIDATES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let stem = |name: &str| Path::new(name).file_stem().map(ToOwned::to_owned);
+    let edits = |other: &String| match stem(other) == stem(name) && is_manifest(Path::new(other)) {
+        true => 0,
+        false => strsim::damerau_levenshtein(other, name),
+    };
+    let (_, nearest) = names.map(|name| (edits(&name), name)).filter(|(edits, _)| *edits <= MAX_EDITS).min()?;
+    Some(path.with_file_name(nearest))
+}
+
+/// Whether the name of `path` is that of a manifest.
+pub fn is_manifest(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known))
+}
+
+/// The paths in `path`, which are several if it is no file and has commas, as for kubectl.
+fn split(path: &Path) -> Vec<PathBuf> {
+    match path.to_str() {
+        Some(text) if text.contains(',') && !path.exists() => text.split(',').map(PathBuf::from).collect(),
+        _ => vec![path.to_owned()],
     }
 }
 

@@ -153,7 +153,7 @@ times! {
         /// The shortest time between two statuses of one policy that differ only in counts or in the words of messages
         /// (contract of the API). All else is written at once.
         status_period: seconds(10), short seconds(2);
-        /// A policy that is in force within this time gets one status instead of two.
+        /// A policy that is in effect within this time gets one status instead of two.
         first_status: seconds(3), short millis(1700);
         /// The interval of discovery while all is well. A node with an older kubelet may have joined.
         discovery_at_rest: seconds(15 * 60);
@@ -172,7 +172,7 @@ times! {
         recount_delay: seconds(1), short millis(300);
     }
 
-    /// The check that a shared registration, or that of the author check, is in force.
+    /// The check that a shared registration, or that of the author check, is in effect.
     registration Registration {
         /// The interval of checks whether a hold of the author check, or a pause after a failure, is over.
         author_look: seconds(1), short millis(250);
@@ -193,7 +193,7 @@ times! {
 
     /// The registrations of the Initializer engine.
     configuration Configuration {
-        /// The time after which a changed configuration is in force on every API server. Each server reads configurations
+        /// The time after which a changed configuration is in effect on every API server. Each server reads configurations
         /// once a second (apiserver `configuration_manager.go`), so it takes 1 to 3 s. Kubernetes' own tests wait 3 s.
         settling: seconds(3), short millis(1500);
         /// The time in which a registration must take effect on a dry-run create.
@@ -271,7 +271,7 @@ times! {
         /// The time for which API servers may still call by a registration that has been replaced or deleted. They see that
         /// within seconds.
         left: seconds(60);
-        /// The time for which a call waits until the policies in force are known. The API server waits 3 s in all.
+        /// The time for which a call waits until the policies in effect are known. The API server waits 3 s in all.
         settling: seconds(1);
         /// The time for which an invalid review is reported.
         bad_review: seconds(60), short seconds(6);

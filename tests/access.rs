@@ -347,7 +347,10 @@ fn several_kubeconfigs_are_one_and_some_may_be_missing() {
     let (code, text) = folder.scpol(&["status"], &[("KUBECONFIG", "gone:lost")]);
     assert!(code == 2 && text.contains("KUBECONFIG names gone, lost, where there is no file"), "{text}");
     let (code, text) = folder.scpol(&["status"], &[("KUBECONFIG", "")]);
-    assert!(code == 2 && text.contains("no kubeconfig is found: give `--kubeconfig FILE`"), "{text}");
+    assert!(
+        code == 2 && text.contains("no kubeconfig found (looked at --kubeconfig, KUBECONFIG and ~/.kube/config)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -469,16 +472,17 @@ fn version_and_help_are_commands_as_for_kubectl() {
     let (code, text) = folder.scpol(&["help", "status"], &[]);
     assert!(code == 0 && text.contains("--request-timeout"), "{text}");
     let (_, short) = folder.scpol(&["status", "-h"], &[]);
-    let (_, cluster) = short.split_once("Cluster, as for kubectl:").unwrap();
+    assert!(short.contains("--limit") && !short.contains("--context") && !short.contains("--pod-security"), "{short}");
+    let (_, long) = folder.scpol(&["status", "--help"], &[]);
+    let (_, cluster) = long.split_once("Cluster, as for kubectl:").unwrap();
     let (cluster, operator) = cluster.split_once("Operator, as for scpol run:").unwrap();
-    assert!(!cluster.contains("--limit") && !cluster.contains("--protected-namespaces"), "{short}");
+    assert!(!cluster.contains("--limit") && !cluster.contains("--protected-namespaces"), "{long}");
     assert!(
         operator.contains("--protected-namespaces") && operator.contains("What policies are trusted with:"),
-        "{short}"
+        "{long}"
     );
-    assert!(short.contains("--context") && !short.contains("--request-timeout"), "{short}");
     let (_, all) = folder.scpol(&["help"], &[]);
-    assert!(all.contains("\nOn a cluster:\n  check        Say what keeps"), "{all}");
+    assert!(all.contains("\nOn a cluster:\n  check        Find what keeps"), "{all}");
     let (_, text) = folder.scpol(&["status", "--help"], &[("SCPOL_TOKEN", "secret")]);
     assert!(text.contains("--token") && !text.contains("secret"), "{text}");
 }

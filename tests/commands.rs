@@ -355,7 +355,7 @@ fn uninject_takes_only_what_it_is_told_to() {
     let folder = Folder::new().with("policy.yaml", two);
     let injected = folder.inject(WEB);
     assert_eq!(containers(&documents(&injected.out)[0]), ["web", "agent", "envoy"]);
-    let without = folder.scpol(&["uninject", "-f", "-", "-p", "agent", "nobody"], &injected.out);
+    let without = folder.scpol(&["uninject", "-f", "-", "-p", "agent", "-p", "nobody"], &injected.out);
     assert_eq!(without.err, "warning: no workload has a marker of policy `nobody`\n");
     assert_eq!((without.code, containers(&documents(&without.out)[0])), (0, vec!["web", "envoy"]));
     let back = folder.scpol(&["uninject", "-f", "-"], &without.out);
@@ -404,13 +404,13 @@ fn bad_policies_are_told_with_file_and_field_and_nothing_is_done() {
         .with("beside/kind/a.yaml", POLICY)
         .with("beside/kind/b.yaml", POLICY.replace("SidecarPolicy", "SidecarPolicies"));
     for (path, words) in [
-        ("broken/a.yaml", vec!["error: broken/a.yaml:1: SidecarPolicy `envoy`: SCP00", "spec.template.containers[0]"]),
+        ("broken/a.yaml", vec!["error: broken/a.yaml:7: SidecarPolicy `envoy`: SCP00", "spec.template.containers[0]"]),
         ("broken/b.yaml", vec!["apiVersion is `scpol.dev/v2`; expected `scpol.dev/v1alpha1`"]),
         ("broken/c.yaml", vec!["without `metadata.name`"]),
         ("twice", vec!["error: twice/b.yaml:1: SidecarPolicy `envoy` is in twice/a.yaml:1 already"]),
         ("nowhere.yaml", vec!["error: nowhere.yaml: cannot be read: "]),
         ("beside/group", vec!["error: beside/group/b.yaml:1: ", "apiVersion is `scpol.io/v1alpha1`; expected"]),
-        ("beside/kind", vec!["error: beside/kind/b.yaml:1: ", "kind is `SidecarPolicies`; expected `SidecarPolicy`"]),
+        ("beside/kind", vec!["error: beside/kind/b.yaml:2: ", "kind is `SidecarPolicies`; expected `SidecarPolicy`"]),
     ] {
         let ended = folder.scpol(&["inject", "-f", "-", "-p", path], WEB);
         assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{path}");
@@ -452,7 +452,7 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
         assert!(line.starts_with(&format!("error: {place}")) && line.contains(words), "{line}");
     }
     let empty = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "in/empty.yaml"], "");
-    assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", ""));
+    assert_eq!((empty.code, empty.err.as_str()), (2, "error: no manifest found in in/empty.yaml\n"));
 }
 
 #[test]
@@ -792,9 +792,9 @@ fn explain_tells_how_policies_change_the_quality_of_service_of_pods() {
     let begin =
         "Guaranteed without the policies, Burstable with them (SCP0052): container `envoy` has no limit of cpu and";
     assert!(told.starts_with(begin), "{told}");
-    let told = note(requests, "{}").unwrap();
-    assert!(told.starts_with("BestEffort without the policies, Burstable with them"), "{told}");
+    // Only pods that were Guaranteed lose something.
     assert_eq!((note(full, full), note(requests, requests), note("{}", "{}")), (None, None, None));
+    assert_eq!((note(requests, "{}"), note("{}", requests)), (None, None));
 }
 
 #[test]
@@ -802,7 +802,7 @@ fn explain_without_a_workload_or_a_cluster_cannot_tell() {
     let folder = with_policy();
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], CONFIG);
     assert_eq!((ended.code, ended.out.as_str()), (2, ""));
-    assert!(ended.err.contains("no workload there; expected one of Deployment, "), "{}", ended.err);
+    assert!(ended.err.contains("no workload found in -; expected one of Deployment, "), "{}", ended.err);
     for arguments in [
         &["explain", "-p", "policy.yaml"][..],
         &["explain", "configmap/x", "-p", "policy.yaml"],
@@ -839,7 +839,7 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
     let item = &report["items"][0];
     assert_eq!((&item["code"], &item["line"], &item["policy"]), (&json!("SCP0012"), &json!(5), &json!("envoy")));
     let ended = folder.scpol(&["lint", "-f", "pinned.yaml", "--manifests", "config.yaml"], "");
-    assert!(ended.code == 2 && ended.err.contains("--manifests config.yaml: no workload there"), "{}", ended.err);
+    assert!(ended.code == 2 && ended.err.contains("--manifests: no workload found in config.yaml"), "{}", ended.err);
     let clean = "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {name: a}\nspec: {template: {env: [{name: A}]}}\n";
     let ended = folder.scpol(&["lint", "-f", "-"], clean);
     assert_eq!((ended.code, ended.out.as_str()), (0, "1 policy in 1 file: nothing found\n"));
@@ -847,7 +847,7 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
     let ended = folder.scpol(&["lint", "-f", "broken.yaml", "bad.yaml"], "");
     assert!(ended.code == 2 && ended.out.contains("SCP0012") && ended.err.contains("broken.yaml:1: "), "{ended:?}");
     for (arguments, words) in [
-        (&["lint", "-f", "config.yaml"][..], "no SidecarPolicy there"),
+        (&["lint", "-f", "config.yaml"][..], "no SidecarPolicy found in"),
         (&["lint", "-f", "broken.yaml"], "broken.yaml:1: "),
         (&["lint", "-f", "-", "--manifests", "-"], "only once"),
         (&["lint", "-f", "policy.yaml", "--kube-version", "new"], "is no version of Kubernetes"),
@@ -938,9 +938,15 @@ fn diff_gives_the_answer_first_and_the_text_on_demand() {
     assert!(lines.iter().all(|line| ended.out.contains(line)), "{}", ended.out);
     for (arguments, words) in [
         (&["diff", "--old", "-", "--new", "-", "-f", "web.yaml"][..], "only once"),
-        (&["diff", "--old", "web.yaml", "--new", "policy.yaml", "-f", "web.yaml"], "expected one for --old"),
-        (&["diff", "--old", "policy.yaml", "--new", "policy.yaml", "-f", "new.yaml"], "no workload there"),
-        (&["diff", "--new", "policy.yaml", "-f", "web.yaml", "--kubeconfig", "none"], "the cluster's cannot be read"),
+        (
+            &["diff", "--old", "web.yaml", "--new", "policy.yaml", "-f", "web.yaml"],
+            "--old: no SidecarPolicy found in web.yaml",
+        ),
+        (&["diff", "--old", "policy.yaml", "--new", "policy.yaml", "-f", "new.yaml"], "no workload found in"),
+        (
+            &["diff", "--new", "policy.yaml", "-f", "web.yaml", "--kubeconfig", "none"],
+            "no --old is given, and the policies of the cluster cannot be read",
+        ),
         (&["diff", "--old", "policy.yaml", "--new", "policy.yaml", "--kubeconfig", "none"], ""),
     ] {
         let ended = folder.scpol(arguments, "");
@@ -1073,7 +1079,7 @@ fn a_template_that_no_server_takes_is_refused_by_every_command_that_takes_polici
         assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{arguments:?}");
         for words in [
             "SCP0026",
-            "livenesProbe there is no such field; did you mean `livenessProbe`?",
+            "livenesProbe: there is no such field; did you mean `livenessProbe`?",
             "SCP0022",
             "a list of strings",
         ] {
@@ -1099,7 +1105,7 @@ fn a_version_that_is_named_is_the_one_that_a_template_is_for() {
     assert_eq!(inject(&["--kube-version", "1.16"]).code, 0);
     let ended = inject(&["--kube-version", "1.15"]);
     assert_eq!(ended.code, 2);
-    assert!(ended.err.contains("startupProbe needs Kubernetes 1.16 or later, and this is 1.15"), "{}", ended.err);
+    assert!(ended.err.contains("startupProbe: needs Kubernetes 1.16 or later, and this is 1.15"), "{}", ended.err);
     let always = Folder::new().with("policy.yaml", policy_with("a", "nativeSidecars: Always"));
     let ended = always.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--kube-version", "1.28"], WEB);
     assert_eq!((ended.code, ended.out.as_str()), (1, WEB));
@@ -1286,7 +1292,7 @@ fn lint_tells_the_faults_of_policies_whatever_is_wrong_with_the_manifests() {
     let bad = policy_with("bad", "namespace: shop");
     let folder = Folder::new().with("policy.yaml", bad).with("config.yaml", CONFIG).with("broken.yaml", "a: [");
     for (manifests, words) in
-        [("config.yaml", "no workload there"), ("broken.yaml", "broken.yaml"), ("none.yaml", "none.yaml")]
+        [("config.yaml", "no workload found in"), ("broken.yaml", "broken.yaml"), ("none.yaml", "none.yaml")]
     {
         let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", manifests], "");
         assert_eq!(ended.code, 2, "{ended:?}");
@@ -1500,7 +1506,7 @@ fn kubectl_gets_completions_in_the_format_of_cobra() {
     };
     assert_eq!(
         complete(&["unins"]),
-        "uninstall\tTake the operator and all that it has registered out of the cluster, in the safe order\n:4\n"
+        "uninstall\tRemove the operator and all its registrations from the cluster, in a safe order\n:4\n"
     );
     let all = complete(&[""]);
     assert!(all.starts_with("run\tRun the operator\n") && all.ends_with("\n:4\n"), "{all}");
@@ -1512,4 +1518,301 @@ fn kubectl_gets_completions_in_the_format_of_cobra() {
     assert_eq!(complete(&["lint", "-f", "pol"]), "policies/\n:6\n");
     assert_eq!(complete(&["lint", "-f", "policies/e"]), "policies/envoy.yaml\n:4\n");
     assert_eq!(complete(&["nothing", "x"]), ":4\n");
+}
+
+/// The examples in `scpol WORDS --help`.
+fn examples_of(folder: &Folder, words: &[&str]) -> Vec<String> {
+    let help = folder.scpol(&[words, &["--help"]].concat(), "").out;
+    let examples = help.split("Examples:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
+    let commands = examples.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    commands.map(str::to_owned).collect()
+}
+
+/// The commands that need no cluster.
+const OFFLINE: [&str; 10] =
+    ["crd", "inject", "uninject", "explain", "lint", "convert", "diff", "test", "completions", "man"];
+
+#[test]
+fn the_examples_of_every_help_without_a_cluster_run() {
+    let folder = Folder::new();
+    let to = folder.0.path().to_str().unwrap();
+    assert!(Command::new("cp").args(["-r", "docs/examples/.", to]).current_dir(root()).status().unwrap().success());
+    let binary = Path::new(env!("CARGO_BIN_EXE_scpol")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let mut tried = 0;
+    for command in OFFLINE {
+        for example in examples_of(&folder, &[command]) {
+            let needs_more = ["kubectl", "deploy/web", "-n shop", "~/", "man -l", "-A"];
+            if needs_more.iter().any(|word| example.contains(word)) {
+                continue;
+            }
+            let mut bash = Command::new("bash");
+            bash.args(["-c", &example]).current_dir(&folder.0).env("PATH", &path);
+            let output = bash.output().unwrap();
+            let err = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code().is_some_and(|code| code <= 1), "{example}: {err}");
+            assert!(!err.contains("error:"), "{example}: {err}");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 19, "{tried} examples");
+}
+
+#[test]
+fn flags_take_one_value_and_the_words_behind_them_are_files() {
+    let folder = with_policy().with("web.yaml", WEB).with("more.yaml", POLICY.replace("name: envoy}", "name: more}"));
+    for arguments in [
+        &["inject", "web.yaml", "-p", "policy.yaml"][..],
+        &["inject", "-p", "policy.yaml", "web.yaml"],
+        &["-n", "shop", "inject", "-p", "policy.yaml", "web.yaml"],
+        &["inject", "-f", "web.yaml", "-p", "policy.yaml"],
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{arguments:?}");
+        assert_eq!(containers(&documents(&ended.out)[0]), ["web", "envoy"]);
+    }
+    let told = folder.scpol(&["explain", "-p", "policy.yaml", "web.yaml"], "");
+    assert!(told.code == 0 && told.out.starts_with("Deployment shop-eu/web (web.yaml:2)"), "{told:?}");
+    let told = folder.scpol(&["lint", "policy.yaml", "more.yaml"], "");
+    assert!(told.out.starts_with("2 policies in 2 files"), "{told:?}");
+    let told = folder.scpol(&["lint", "-f", "policy.yaml,more.yaml"], "");
+    assert!(told.out.starts_with("2 policies in 2 files"), "{told:?}");
+    for (arguments, says) in [
+        (&["inject", "web.yaml", "-p", "policy.yaml", "more.yaml"][..], "repeat the flag"),
+        (&["inject", "web.yml", "-p", "policy.yaml"], "did you mean `web.yaml`?"),
+        (&["inject", "wep.yaml", "-p", "policy.yaml"], "did you mean `web.yaml`?"),
+        (&["explain", "deploy/web", "web.yaml", "-p", "policy.yaml"], "give one of both"),
+        (&["explain", "web.yaml", "-A", "-p", "policy.yaml"], "-A selects workloads of the cluster"),
+        (&["diff", "--old", "policy.yaml", "--new", "policy.yaml", "web.yaml"], "`-f web.yaml`"),
+        (&["get"], "kubectl get scpol"),
+        (&["undo"], "scpol rollout"),
+        (&["lint", "--manifest", "x", "policy.yaml"], "'--manifests'"),
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert!(ended.code == 2 && ended.err.contains(says), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn uninject_takes_the_policy_by_its_name_its_type_and_name_or_its_file() {
+    let folder = with_policy().with("web.yaml", WEB);
+    let injected = folder.scpol(&["inject", "web.yaml", "-p", "policy.yaml"], "").out;
+    for policy in ["envoy", "scpol/envoy", "sidecarpolicy.scpol.dev/envoy", "policy.yaml", "./policy.yaml"] {
+        let ended = folder.scpol(&["uninject", "-f", "-", "-p", policy], &injected);
+        assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{policy}");
+        assert_eq!(documents(&ended.out), documents(WEB));
+    }
+    for (policy, says) in [("deploy/envoy", "is no SidecarPolicy"), ("web.yaml", "no SidecarPolicy found in web.yaml")]
+    {
+        let ended = folder.scpol(&["uninject", "-f", "-", "-p", policy], &injected);
+        assert!(ended.code == 2 && ended.err.contains(says), "{ended:?}");
+    }
+}
+
+#[test]
+fn nothing_that_is_no_workload_passes_in_silence() {
+    let folder = with_policy().with("empty.yaml", "").with("comment.yaml", "# nothing\n");
+    for (arguments, stdin) in
+        [(&["-f", "empty.yaml"][..], ""), (&["-f", "comment.yaml"], ""), (&["-f", "-"], ""), (&["-f", "-"], "---\n")]
+    {
+        for command in [&["inject", "-p", "policy.yaml"][..], &["uninject"]] {
+            let ended = folder.scpol(&[command, arguments].concat(), stdin);
+            assert!(
+                ended.code == 2 && ended.err.contains("no manifest found in"),
+                "{command:?} {arguments:?}: {ended:?}"
+            );
+        }
+    }
+    let list = folder.inject("apiVersion: v1\nkind: List\nitems: []\n");
+    assert_eq!((list.code, list.err.as_str()), (0, ""), "an empty list is what `kubectl get` prints");
+    for (wrong, says) in [
+        ("apiVersion: v1\nkind: pod\nmetadata: {name: a}\n", "did you mean `kind: Pod` of `apiVersion: v1`?"),
+        (
+            "apiVersion: v1\nkind: Deployment\nmetadata: {name: a}\n",
+            "did you mean `kind: Deployment` of `apiVersion: apps/v1`?",
+        ),
+    ] {
+        let ended = folder.inject(wrong);
+        assert_eq!((ended.code, ended.out.as_str()), (0, wrong));
+        assert!(ended.err.contains("warning: standard input:2: ") && ended.err.contains(says), "{ended:?}");
+    }
+}
+
+#[test]
+fn every_flag_with_a_version_or_a_namespace_judges_it() {
+    let folder = with_policy().with("web.yaml", WEB);
+    let commands: [&[&str]; 5] = [
+        &["inject", "web.yaml", "-p", "policy.yaml"],
+        &["explain", "web.yaml", "-p", "policy.yaml"],
+        &["lint", "policy.yaml"],
+        &["diff", "--old", "policy.yaml", "--new", "policy.yaml", "-f", "web.yaml"],
+        &["convert", "web.yaml"],
+    ];
+    let cases = [
+        (&["-n", "Shop_EU"][..], 5, "no Namespace can have this name"),
+        (&["-n", "ns/Shop"], 5, "no Namespace can have this name"),
+        (&["--operator-namespace", "a.b"], 5, "no Namespace can have this name"),
+        (&["--protected-namespaces", "a,B"], 5, "no Namespace can have this name"),
+        (&["--privileged-namespaces", "*"], 5, "no Namespace can have this name"),
+        (&["--initializer-name", "Sidecar"], 5, "no initializer can have this name"),
+        (&["--kube-version", "1.5"], 5, "expected 1.12 or a later 1.x"),
+        (&["--kube-version", "2.0"], 5, "expected 1.12 or a later 1.x"),
+        (&["--ignore", "SCP9999"], 3, "there is no such code"),
+    ];
+    for (flag, count, says) in cases {
+        for command in &commands[..count] {
+            let ended = folder.scpol(&[command, flag].concat(), "");
+            assert!(ended.code == 2 && ended.err.contains(says), "{command:?} {flag:?}: {ended:?}");
+        }
+    }
+    for commands in [&["status"][..], &["drain"], &["rollout", "plan", "envoy"]] {
+        let ended = folder.scpol(&[commands, &["-n", "Shop_EU"]].concat(), "");
+        assert!(ended.code == 2 && ended.err.contains("no Namespace can have this name"), "{ended:?}");
+    }
+    let named = folder.scpol(
+        &["inject", "-f", "-", "-p", "policy.yaml", "-n", "namespace/shop-eu"],
+        &WEB.replace(", namespace: shop-eu", ""),
+    );
+    assert_eq!(containers(&documents(&named.out)[0]), ["web", "envoy"]);
+}
+
+#[test]
+fn notes_are_ignored_by_a_flag_and_by_a_comment_and_errors_are_not() {
+    let hook = WEB.replace("name: web, ", "name: web, annotations: {helm.sh/hook: pre-install}, ");
+    let folder = with_policy().with("hook.yaml", &hook);
+    let commented = |text: &str| format!("# scpol: ignore SCP0063, SCP0035\n{text}");
+    folder.with_file("commented.yaml", &commented(&hook)).with_file("quiet.yaml", &commented(POLICY));
+    let has = |arguments: &[&str], code: &str| {
+        let ended = folder.scpol(arguments, "");
+        // What `inject` prints has the comments.
+        ended.err.contains(code) || (arguments[0] != "inject" && ended.out.contains(code))
+    };
+    for (arguments, code, expected) in [
+        (&["inject", "hook.yaml", "-p", "policy.yaml"][..], "SCP0063", true),
+        (&["inject", "hook.yaml", "-p", "policy.yaml", "--ignore", "SCP0063"], "SCP0063", false),
+        (&["inject", "commented.yaml", "-p", "policy.yaml"], "SCP0063", false),
+        (&["explain", "hook.yaml", "-p", "policy.yaml"], "SCP0063", true),
+        (&["explain", "hook.yaml", "-p", "policy.yaml", "--ignore", "InHook"], "SCP0063", false),
+        (&["explain", "commented.yaml", "-p", "policy.yaml"], "SCP0063", false),
+        (&["lint", "policy.yaml"], "SCP0035", true),
+        (&["lint", "policy.yaml", "--ignore", "SCP0035"], "SCP0035", false),
+        (&["lint", "quiet.yaml"], "SCP0035", false),
+        (&["lint", "policy.yaml", "--manifests", "hook.yaml"], "SCP0063", true),
+        (&["lint", "policy.yaml", "--manifests", "commented.yaml"], "SCP0063", false),
+        (&["lint", "policy.yaml", "--manifests", "hook.yaml", "--ignore", "63"], "SCP0063", false),
+    ] {
+        assert_eq!(has(arguments, code), expected, "{arguments:?}");
+    }
+    let wrong = POLICY.replace("namespaces:", "namespace:");
+    folder.with_file("wrong.yaml", &format!("# scpol: ignore SCP0012\n{wrong}"));
+    let ended = folder.scpol(&["lint", "wrong.yaml", "--ignore", "SCP0012"], "");
+    assert!(ended.code == 1 && ended.out.contains("SCP0012"), "{ended:?}");
+    folder.with_file("unknown.yaml", &format!("# scpol: ignore SCP9999\n{POLICY}"));
+    let ended = folder.scpol(&["lint", "unknown.yaml"], "");
+    assert!(ended.err.contains("warning: unknown.yaml:1: `SCP9999`: there is no such code"), "{ended:?}");
+}
+
+#[test]
+fn policies_of_one_name_in_several_folders_may_be_overlays() {
+    let folder = Folder::new().with("base/p.yaml", POLICY).with("eu/p.yaml", POLICY);
+    let ended = folder.scpol(&["lint", "-R", "."], "");
+    assert!(ended.code == 0 && ended.out.contains("warning   SCP0030"), "{ended:?}");
+    folder.with_file("eu/q.yaml", POLICY);
+    let ended = folder.scpol(&["lint", "-R", "."], "");
+    assert!(ended.code == 1 && ended.out.contains("error     SCP0030"), "{ended:?}");
+}
+
+#[test]
+fn a_fault_of_a_policy_has_its_field_a_colon_and_the_line_of_the_field() {
+    let folder = Folder::new()
+        .with("web.yaml", WEB)
+        .with("policy.yaml", POLICY.replace("  namespaces:", "  target: x\n  namespaces:"));
+    let ended = folder.scpol(&["inject", "web.yaml", "-p", "policy.yaml"], "");
+    let says = "error: policy.yaml:5: SidecarPolicy `envoy`: SCP0012 UnknownField: spec.target: there is no such field";
+    assert!(ended.code == 2 && ended.err.starts_with(says), "{ended:?}");
+}
+
+#[test]
+fn explain_names_the_contact_of_a_policy_bounded_and_escaped() {
+    let contact = |value: &str| {
+        POLICY.replace(
+            "metadata: {name: envoy}",
+            &format!("metadata: {{name: envoy, annotations: {{scpol.dev/contact: {value}}}}}"),
+        )
+    };
+    let folder = Folder::new().with("web.yaml", WEB).with("policy.yaml", contact("team-mesh@example.com"));
+    let ended = folder.scpol(&["explain", "web.yaml", "-p", "policy.yaml"], "");
+    assert!(ended.out.ends_with("\nenvoy: ask team-mesh@example.com\n"), "{ended:?}");
+    let ended = folder
+        .scpol(&["explain", "web.yaml", "-p", "policy.yaml", "-o", "jsonpath={.items[0].policies[0].contact}"], "");
+    assert_eq!(ended.out, "team-mesh@example.com");
+    folder.with_file("policy.yaml", &contact(&format!("\"\\u001b[2J{}\"", "x".repeat(500))));
+    let ended = folder.scpol(&["explain", "web.yaml", "-p", "policy.yaml"], "");
+    let line = ended.out.lines().last().unwrap();
+    assert!(line.starts_with("envoy: ask \\u{1b}[2Jxxx") && line.len() < 250, "{line:?}");
+}
+
+#[test]
+fn test_searches_a_folder_with_a_policy_alone_and_reports_a_case_that_lacks_a_file() {
+    let folder = Folder::new()
+        .with("base/policy.yaml", POLICY)
+        .with("base/cases/a/policy.yaml", POLICY)
+        .with("base/cases/a/workload.yaml", WEB);
+    let ended = folder.scpol(&["test", "base"], "");
+    assert!(ended.code == 1 && ended.out.contains("1 case: 0 ok, 1 failed"), "{ended:?}");
+    let folder = folder.with("half/policy.yaml", POLICY).with("half/expected.txt", "x");
+    let ended = folder.scpol(&["test", "half"], "");
+    assert!(ended.code == 2 && ended.out.contains("workload.yaml"), "{ended:?}");
+    let folder = folder.with("none/policy.yaml", POLICY);
+    assert!(folder.scpol(&["test", "none"], "").err.contains("no case found"));
+}
+
+#[test]
+fn version_names_the_program_and_needs_no_server() {
+    for arguments in [&["version"][..], &["version", "--client"], &["version", "-s", "http://127.0.0.1:1"]] {
+        let ended = Folder::new().scpol(arguments, "");
+        let begin = concat!("scpol ", env!("CARGO_PKG_VERSION"));
+        assert!(ended.code == 0 && ended.out.starts_with(begin) && ended.err.is_empty(), "{ended:?}");
+        assert_eq!(ended.out.lines().count(), 1, "{ended:?}");
+    }
+}
+
+#[test]
+fn an_error_without_an_answer_names_the_address_and_where_it_comes_from() {
+    let ended = Folder::new().scpol(&["status", "-s", "http://127.0.0.1:1"], "");
+    let says = "http://127.0.0.1:1 (--server)";
+    assert!(
+        ended.code == 2 && (ended.err.contains(says) || ended.err.contains("http://127.0.0.1:1 (context")),
+        "{ended:?}"
+    );
+    let file = "apiVersion: v1\nkind: Config\ncurrent-context: dev\ncontexts: [{name: dev, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n";
+    let folder = Folder::new().with("config", file);
+    let says = "cannot be reached: http://127.0.0.1:1 (context `dev` of kubeconfig config): ";
+    for arguments in
+        [&["status"][..], &["check"], &["explain", "deploy/web"], &["drain", "--list"], &["rollout", "undo", "a"]]
+    {
+        let ended = folder.scpol(&[arguments, &["--kubeconfig", "config"]].concat(), "");
+        let text = ended.err.clone() + &ended.out;
+        assert!(ended.code == 2 && text.contains(says), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn an_unknown_kind_is_compared_with_the_known_ones() {
+    let folder = with_policy();
+    let server = ["-s", "http://127.0.0.1:1", "-p", "policy.yaml"];
+    let ended = folder.scpol(&[&["explain", "rs/web"][..], &server].concat(), "");
+    assert!(ended.err.contains("decided at the Deployment"), "{ended:?}");
+}
+
+#[test]
+fn words_of_a_manual_page_may_be_separate_and_pages_have_the_sections_of_commands() {
+    let folder = Folder::new();
+    let page = folder.scpol(&["man", "rollout", "status"], "").out;
+    assert_eq!(page, folder.scpol(&["man", "rollout-status"], "").out);
+    for section in [".SH EXAMPLES\n", ".SH \"EXIT STATUS\"\n", ".SH ENVIRONMENT\n"] {
+        assert!(page.contains(section), "{section}: {page}");
+    }
+    assert!(!page.contains(".SH EXTRA"), "{page}");
+    assert_eq!(folder.scpol(&["completion", "bash"], "").out, folder.scpol(&["completions", "bash"], "").out);
 }

@@ -169,7 +169,19 @@ fn the_definition_for_old_servers_has_only_what_they_know() {
     let names: Vec<_> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["Ready", "Reason", "Engine", "Matched", "Injected", "Edited", "Updated", "Age", "Message", "Initializer"]
+        [
+            "Ready",
+            "Programmed",
+            "Reason",
+            "Engine",
+            "Matched",
+            "Injected",
+            "Edited",
+            "Updated",
+            "Age",
+            "Message",
+            "Initializer"
+        ]
     );
 }
 

@@ -861,7 +861,8 @@ fn every_alert_has_its_runbook() {
             assert!(metrics.contains(metric) || others.contains(&metric), "{metric} does not exist");
         }
         let anchor = text(alert, "/alert").to_lowercase();
-        assert_eq!(text(alert, "/annotations/runbook"), format!("docs/alerts.md#{anchor}"));
+        let address = "https://github.com/OWNER/REPOSITORY/blob/main/docs/alerts.md";
+        assert_eq!(text(alert, "/annotations/runbook_url"), format!("{address}#{anchor}"));
         let row = format!("| [{0}](#{anchor}) | {1} |", text(alert, "/alert"), text(alert, "/labels/severity"));
         assert!(page.contains(&row), "no row {row}");
     }

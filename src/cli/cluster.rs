@@ -9,10 +9,10 @@ use std::time::Duration;
 #[derive(Args, Debug, Clone)]
 pub(super) struct Kubeconfig {
     /// Kubeconfig to use [default: KUBECONFIG, else ~/.kube/config, else the pod's service account]
-    #[arg(help_heading = CLUSTER, long, value_name = "FILE", env = "SCPOL_KUBECONFIG")]
+    #[arg(help_heading = CLUSTER, long, value_name = "FILE", env = "SCPOL_KUBECONFIG", hide_short_help = true)]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use [default: its current context]
-    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_CONTEXT")]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_CONTEXT", hide_short_help = true)]
     context: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Cluster {
     /// Cluster of the kubeconfig to use [default: the context's]
     #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_CLUSTER", hide_short_help = true)]
     cluster: Option<String>,
-    /// User of the kubeconfig to be [default: the context's]
+    /// User of the kubeconfig to use [default: the context's]
     #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_USER", hide_short_help = true)]
     user: Option<String>,
     /// Address of the API server [default: the cluster's]
@@ -36,7 +36,7 @@ pub(super) struct Cluster {
     /// File with the certificate authority of the API server [default: the cluster's]
     #[arg(help_heading = CLUSTER, long, value_name = "FILE", env = "SCPOL_CERTIFICATE_AUTHORITY", hide_short_help = true)]
     certificate_authority: Option<PathBuf>,
-    /// Take any certificate for the API server's
+    /// Accept any certificate of the API server
     #[arg(help_heading = CLUSTER, long, env = "SCPOL_INSECURE_SKIP_TLS_VERIFY", hide_short_help = true)]
     insecure_skip_tls_verify: bool,
     /// Name that the API server's certificate must have [default: its host name]
@@ -60,7 +60,7 @@ pub(super) struct Cluster {
         hide_short_help = true
     )]
     impersonated_groups: Vec<String>,
-    /// How long one request may take, such as 5s; 0 for ever [default: 10s]
+    /// How long one request may take, such as 5s; 0: no limit [default: 10s]
     #[arg(help_heading = CLUSTER, long, value_name = "DURATION", env = "SCPOL_REQUEST_TIMEOUT", value_parser = duration, hide_short_help = true)]
     pub(super) request_timeout: Option<Duration>,
 }

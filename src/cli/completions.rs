@@ -1,12 +1,14 @@
 //! `scpol completions` and `scpol man`: the files that a package installs beside the binary. Also the completion of
 //! `kubectl scpol`, for which kubectl calls this program by another name.
 
+use super::help;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Command};
 use clap_complete::{Shell, engine};
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// The name under which kubectl asks a plugin for completions.
@@ -65,9 +67,9 @@ pub(super) fn complete_for_kubectl(
 
 #[derive(Args, Debug)]
 pub(super) struct ManOptions {
-    /// The command whose page is printed, such as lint or rollout-status [default: the page of scpol itself]
+    /// The command whose page is printed, such as lint or rollout status [default: the page of scpol itself]
     #[arg(value_name = "COMMAND")]
-    command: Option<String>,
+    command: Vec<String>,
     /// Write the page of every command into this folder instead: scpol.1, scpol-inject.1 and so on
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     folder: Option<PathBuf>,
@@ -80,19 +82,21 @@ pub(super) fn man(options: &ManOptions, command: Command, out: &mut impl Write) 
     if let Some(folder) = &options.folder {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         for command in pages_of(&command) {
-            let written = page(command).generate_to(folder);
+            let path = folder.join(format!("{}.1", page_name(command)));
+            let written = page(command).and_then(|page| std::fs::write(path, page));
             written.with_context(|| format!("cannot write the pages into {}", folder.display()))?;
         }
         return Ok(());
     }
-    let shown = match &options.command {
-        None => &command,
-        Some(name) => match pages_of(&command).into_iter().find(|page| page_name(page) == format!("scpol-{name}")) {
+    let name = options.command.join("-");
+    let shown = match name.as_str() {
+        "" => &command,
+        name => match pages_of(&command).into_iter().find(|page| page_name(page) == format!("scpol-{name}")) {
             Some(found) => found,
-            None => bail!("there is no command `{name}`; `scpol help` lists them"),
+            None => bail!("there is no command `{}`; `scpol help` lists them", options.command.join(" ")),
         },
     };
-    Ok(page(shown).render(out)?)
+    Ok(out.write_all(&page(shown)?)?)
 }
 
 /// `command` and all subcommands, with those of subcommands, that have a page.
@@ -106,6 +110,30 @@ fn page_name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-fn page(command: &Command) -> Man {
-    Man::new(command.clone()).source(concat!("scpol ", env!("CARGO_PKG_VERSION"))).manual("sidecar-policy")
+/// The page of `command`, with the sections that pages of commands have beside those of clap.
+fn page(command: &Command) -> io::Result<Vec<u8>> {
+    let name = page_name(command);
+    let words = name.strip_prefix("scpol").unwrap_or(name).replace('-', " ");
+    let mut page = Vec::new();
+    // The texts behind the help become sections.
+    let plain = command.clone().after_help(None::<&str>).after_long_help(None::<&str>).before_long_help(None::<&str>);
+    Man::new(plain).source(concat!("scpol ", env!("CARGO_PKG_VERSION"))).manual("sidecar-policy").render(&mut page)?;
+    let mut more = Roff::default();
+    more.control("SH", ["EXAMPLES"]);
+    for (what, example) in help::examples(words.trim_start()) {
+        if !what.is_empty() {
+            more.control("PP", []).text([roman(*what)]);
+        }
+        more.control("PP", []).text([bold(format!("    {example}"))]);
+    }
+    more.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in help::exit_codes(words.trim_start()) {
+        more.control("TP", []).text([bold(code.to_string())]).text([roman(meaning)]);
+    }
+    more.control("SH", ["ENVIRONMENT"]);
+    for (variable, meaning) in help::VARIABLES {
+        more.control("TP", []).text([bold(*variable)]).text([roman(*meaning)]);
+    }
+    more.to_writer(&mut page)?;
+    Ok(page)
 }

@@ -3,7 +3,7 @@
 use super::End;
 use super::files::{self, ReadOptions};
 use super::output::{Output, remark};
-use super::site::SiteOptions;
+use super::site::{SiteOptions, one_namespace};
 use crate::convert::{Conversion, Converted, Finding, Weight, convert};
 use crate::manifest::{self, File, Layout};
 use anyhow::Result;
@@ -14,13 +14,16 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(super) struct ConvertOptions {
-    /// Old manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    /// The same as -f
+    #[arg(value_name = "FILE", required_unless_present = "files")]
+    words: Vec<PathBuf>,
+    /// Old manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadOptions,
     /// Namespace of the manifests that name none
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = one_namespace)]
     namespace: String,
     /// Print the report on standard output, and no policies
     #[arg(long, conflicts_with = "output")]
@@ -43,7 +46,7 @@ enum PoliciesFormat {
 
 pub(super) fn run(options: &ConvertOptions, out: &mut impl Write) -> Result<End> {
     let site = options.site.site()?;
-    let (files, odd_spaces) = files::read_old(&options.files, options.reading.reading())?;
+    let (files, odd_spaces) = files::read_old(&files::both(&options.files, &options.words), options.reading.reading())?;
     let conversion = convert(&files, &odd_spaces, &options.namespace, &site);
     let report = report(&conversion, &files);
     match (options.output, options.report) {

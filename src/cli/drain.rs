@@ -2,6 +2,7 @@
 
 use super::live::Within;
 use super::output::{NAME, Output, Printing, age};
+use super::site::initializer_name;
 use super::waiting::{self, Waited, WaitingObject, WaitingObjects};
 use super::{Cluster, End, live};
 use crate::policy::Site;
@@ -17,8 +18,8 @@ pub(super) struct DrainOptions {
     /// Only list the objects that wait; change nothing
     #[arg(long)]
     list: bool,
-    /// Clear this initializer instead of ours, a foreign one too
-    #[arg(long, value_name = "NAME")]
+    /// Clear this initializer instead of ours; it may be a foreign one
+    #[arg(long, value_name = "NAME", value_parser = initializer_name)]
     initializer: Option<String>,
     #[command(flatten)]
     within: Within,

@@ -6,7 +6,7 @@ use crate::api::rules::{self, Violation};
 use crate::content::{Content, Revision};
 use crate::decision::Decision;
 use crate::lint;
-use crate::manifest::{self, Fault, File, Kinds, Location, Manifest, Object, Twin};
+use crate::manifest::{self, Fault, File, Kinds, Lines, Location, Manifest, Object, Twin};
 use crate::policy::{Policies, Policy, Site};
 use crate::readers::Facts;
 use crate::rollout::StoredRevision;
@@ -19,14 +19,17 @@ use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Manifests.
 #[derive(Args, Debug)]
 pub(super) struct Manifests {
-    /// Manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    /// The same as -f
+    #[arg(value_name = "FILE", required_unless_present = "files")]
+    words: Vec<PathBuf>,
+    /// Manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadOptions,
@@ -35,14 +38,15 @@ pub(super) struct Manifests {
 /// How far folders are read.
 #[derive(Args, Debug)]
 pub(super) struct Recursion {
-    /// Read the folders within folders, too
+    /// Read subfolders, too
     #[arg(short = 'R', long)]
     recursive: bool,
 }
 
 impl Recursion {
     pub(super) fn reading(&self, is_strict: bool) -> Reading {
-        Reading { walk: if self.recursive { Walk::Recursive } else { Walk::Flat }, is_strict, sets_aside: true }
+        let walk = if self.recursive { Walk::Recursive } else { Walk::Flat };
+        Reading { walk, is_strict, sets_aside: true, tells_asides: true }
     }
 }
 
@@ -51,7 +55,7 @@ impl Recursion {
 pub(super) struct ReadOptions {
     #[command(flatten)]
     recursion: Recursion,
-    /// Refuse documents that have a key twice [default: the last one counts, with a warning]
+    /// Reject documents with a duplicate key [default: the last one counts, with a warning]
     #[arg(long)]
     strict: bool,
 }
@@ -71,15 +75,23 @@ pub(super) struct Reading {
     pub(super) is_strict: bool,
     /// Whether patches, templates and other documents that are no complete objects are left alone.
     pub(super) sets_aside: bool,
+    /// Whether these are reported.
+    pub(super) tells_asides: bool,
 }
 
 impl Reading {
     /// The named files alone. The last of several duplicate keys counts.
-    pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false };
+    pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false, tells_asides: true };
 
     /// Sets aside the documents of `files` that are no complete objects, and returns one note for each file with such.
     /// They are `faults` if there is no object at all, or if there were workloads and all of them are set aside.
     pub(super) fn set_aside(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
+        let mut told = self.take_asides(files, faults);
+        told.retain(|_| self.tells_asides);
+        told
+    }
+
+    fn take_asides(self, files: &mut [File], faults: &mut Vec<Fault>) -> Vec<Fault> {
         let is_object = |object: &Object<'_>| !object.kind.is_empty() && !object.api_version.is_empty();
         let has = |files: &[File], is: &dyn Fn(&Object<'_>) -> bool| {
             files.iter().flat_map(File::manifests).flat_map(Manifest::objects).any(|object| is(&object))
@@ -134,15 +146,45 @@ pub(super) fn warn_of_twins(files: &[File]) {
     }
 }
 
+/// Warns of objects that are probably meant as workloads, and whose kind is misspelt.
+fn warn_of_kinds(files: &[File]) {
+    for manifest in files.iter().flat_map(File::manifests) {
+        for object in manifest.objects() {
+            if let Some((api_version, kind)) = manifest::meant_workload(&object) {
+                let place = Lines::of(manifest).place(&manifest.indexes(object.body), "kind");
+                let (found, of) = (object.kind, object.api_version);
+                remark(format_args!(
+                    "warning: {place}: `{found}` of `{of}` is no workload; did you mean `kind: {kind}` of `apiVersion: {api_version}`?"
+                ));
+            }
+        }
+    }
+}
+
 impl Manifests {
     /// Reads all manifests, or fails with every fault.
-    pub(super) fn read(&self) -> Result<Vec<File>> {
-        let files = read(&self.files, self.reading.reading())?;
-        let objects = || files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects);
-        let policies = objects().filter(|object| manifest::policy_of(object).is_some()).count();
-        if policies > 0 && policies == objects().count() {
-            let place = &files.iter().flat_map(File::manifests).next().expect("there is a policy").place;
-            bail!("{place} is a SidecarPolicy; expected a workload here: give policies with --policy");
+    ///
+    /// # Errors
+    /// Also if there is no object at all, because the command before a pipe has failed then, and if a word without a flag is a file
+    /// of policies, because a flag takes one value.
+    pub(super) fn read(&self, reading: Reading) -> Result<Vec<File>> {
+        let paths = self.paths();
+        let files = read(&paths, reading)?;
+        ensure!(
+            files.iter().any(|file| file.manifests().next().is_some() || !file.asides.is_empty()),
+            "no manifest found in {}",
+            names(&paths)
+        );
+        if let Some(policy) = only_policies(&files) {
+            bail!("{policy} is a SidecarPolicy; expected a workload here: give policies with --policy");
+        }
+        for word in &self.words {
+            let of_word: Vec<_> = files.iter().filter(|file| Path::new(&file.name) == word).cloned().collect();
+            if let Some(policy) = only_policies(&of_word) {
+                bail!(
+                    "{policy} is a SidecarPolicy; expected a workload here: repeat the flag, `--policy FILE --policy FILE`"
+                );
+            }
         }
         Ok(files)
     }
@@ -153,9 +195,28 @@ impl Manifests {
     }
 
     /// The paths as given.
-    pub(super) fn paths(&self) -> &[PathBuf] {
-        &self.files
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        both(&self.files, &self.words)
     }
+}
+
+/// The paths of `-f`, then those without a flag.
+pub(super) fn both(files: &[PathBuf], words: &[PathBuf]) -> Vec<PathBuf> {
+    files.iter().chain(words).cloned().collect()
+}
+
+/// Whether `word` is meant as a file, not as a name: `web.yaml`, `./web`, `-`.
+pub(super) fn is_file(word: &str) -> bool {
+    let has_extension = source::is_manifest(Path::new(word));
+    word == "-" || has_extension || ["/", "./", "../"].iter().any(|start| word.starts_with(start))
+}
+
+/// The place of the first policy in `files`, if they have nothing else.
+fn only_policies(files: &[File]) -> Option<&Location> {
+    let objects = || files.iter().flat_map(File::manifests).flat_map(Manifest::objects);
+    let is_policy = |object: Object<'_>| manifest::policy_of(&object).is_some();
+    let first = files.iter().flat_map(File::manifests).next()?;
+    (objects().next().is_some() && objects().all(is_policy)).then_some(&first.place)
 }
 
 /// Whether `paths` includes standard input.
@@ -184,6 +245,7 @@ pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
     if faults.is_empty() {
         note_asides(&asides);
         warn_of_twins(&files);
+        warn_of_kinds(&files);
         return Ok(files);
     }
     faults.sort_by(|one, other| one.place.cmp(&other.place));
@@ -248,7 +310,7 @@ pub(super) fn subjects_in<'a>(
     namespace: &str,
 ) -> Result<(Vec<Subject>, Facts)> {
     let subjects = workloads(files, targets, namespace);
-    ensure!(!subjects.is_empty(), "{}: no workload there; expected one of {}", names(paths), kinds());
+    ensure!(!subjects.is_empty(), "no workload found in {}; expected one of {}", names(paths), kinds());
     Ok((subjects, facts(files, namespace)))
 }
 
@@ -304,7 +366,11 @@ pub(super) fn workloads<'a>(
 /// # Errors
 /// Every fault of every policy, with its file and field.
 pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &str) -> Result<Policies> {
-    let files = read(paths, reading)?;
+    policies_in(&read(paths, reading)?, paths, site, flag)
+}
+
+/// The same in `files`, which have been read from `paths`.
+pub(super) fn policies_in(files: &[File], paths: &[PathBuf], site: &Site, flag: &str) -> Result<Policies> {
     let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
     let mut faults = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {
@@ -320,7 +386,11 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
                     }
                     found.insert(policy.name.clone(), (place, Arc::new(policy)));
                 }
-                Err(found) => faults.extend(found.into_iter().map(|fault| format!("{}: {fault}", manifest.place))),
+                Err(found) => {
+                    let (lines, indexes) = (Lines::of(manifest), manifest.indexes(object.body));
+                    let tell = |(field, fault): (String, String)| format!("{}: {fault}", lines.place(&indexes, &field));
+                    faults.extend(found.into_iter().map(tell));
+                }
             }
         }
     }
@@ -328,7 +398,7 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
         return Err(all(&faults));
     }
     if found.is_empty() {
-        bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names(paths));
+        bail!("{flag}: no SidecarPolicy found in {} (manifests are given with -f)", names(paths));
     }
     Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
 }
@@ -336,8 +406,9 @@ pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &
 /// Earlier versions of policies.
 #[derive(Args, Debug, Default)]
 pub(super) struct Earlier {
-    /// Earlier versions of the policies: files, folders, or - for standard input. What workloads carry of them is replaced
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// Earlier versions of the policies: files, folders, or - for standard input (repeatable). What workloads carry of them is
+    /// replaced
+    #[arg(long, value_name = "FILE")]
     pub(super) earlier: Vec<PathBuf>,
 }
 
@@ -408,21 +479,28 @@ fn content_of(object: &Object<'_>) -> Option<(String, Content)> {
     Some((stored.policy, stored.revision.content.clone()))
 }
 
-fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
+/// The policy `object`.
+///
+/// # Errors
+/// Its faults, each with its field.
+fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<(String, String)>> {
     let name = object.name();
     if let Some((field, wanted, found)) = manifest::misspelt(object) {
-        return Err(vec![format!("SidecarPolicy `{name}`: {field} is `{found}`; expected `{wanted}`")]);
+        let message = format!("SidecarPolicy `{name}`: {field} is `{found}`; expected `{wanted}`");
+        return Err(vec![(field.to_owned(), message)]);
     }
     if name.is_empty() {
-        return Err(vec!["SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned()]);
+        let message = "SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned();
+        return Err(vec![("metadata.name".to_owned(), message)]);
     }
-    lint::parse(object.body, site).map_err(|violations| violations.into_iter().map(|fault| told(name, fault)).collect())
+    let tell = |fault: Violation| (fault.field.clone(), told(name, fault));
+    lint::parse(object.body, site).map_err(|violations| violations.into_iter().map(tell).collect())
 }
 
 /// The fault of the policy `name` for an error.
 fn told(name: &str, fault: Violation) -> String {
     let Violation { code, field, message } = fault;
-    format!("SidecarPolicy `{name}`: {code} {}: {field} {message}", code.name())
+    format!("SidecarPolicy `{name}`: {code} {}: {field}: {message}", code.name())
 }
 
 /// `workload` as decisions see it: with the namespace in which it will be created, and the Namespace object from

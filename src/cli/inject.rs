@@ -1,9 +1,10 @@
 //! `scpol inject`: injects policies into files as the operator would.
 
 use super::End;
-use super::files::{self, DocumentFormat, Earlier, Manifests, other_version, placed, plan, title};
-use super::output::{remark, unified_diff};
-use super::site::SiteOptions;
+use super::files::{self, DocumentFormat, Earlier, Manifests, Reading, other_version, placed, plan, title};
+use super::ignored::{IgnoreOption, Ignored};
+use super::output::{painted_diff, remark, unified_diff};
+use super::site::{SiteOptions, one_namespace};
 use crate::api::code::Code;
 use crate::api::pod_schema::Fault;
 use crate::decision::{Decision, Left, Outcome, rehearsal};
@@ -26,21 +27,23 @@ use std::sync::Arc;
 pub(super) struct InjectOptions {
     #[command(flatten)]
     manifests: Manifests,
-    /// Policies: files, folders, or - for standard input
-    #[arg(short, long = "policy", value_name = "FILE", num_args = 1.., required = true)]
+    /// Policies: files, folders, or - for standard input (repeatable)
+    #[arg(short, long = "policy", value_name = "FILE", required = true)]
     policies: Vec<PathBuf>,
     /// Namespace of the manifests that name none
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = one_namespace)]
     namespace: String,
     /// Print what changes, as a unified diff, instead of the manifests; the exit code is 1 if something does
     #[arg(long, conflicts_with = "output")]
     diff: bool,
-    /// Write every document in this format [default: as it came, byte for byte where it is not changed]
+    /// Write every document in this format [default: that of the file; unchanged documents keep their bytes]
     #[arg(short, long, value_enum)]
     output: Option<DocumentFormat>,
-    /// Say of every policy that is not injected why
+    /// Report why each other policy is not injected
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    ignore: IgnoreOption,
     #[command(flatten)]
     earlier: Earlier,
     #[command(flatten)]
@@ -50,24 +53,28 @@ pub(super) struct InjectOptions {
 pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> {
     let earlier = &options.earlier.earlier;
     files::at_most_one_stdin(&[
-        ("-f", options.manifests.paths()),
+        ("-f", &options.manifests.paths()),
         ("--policy", &options.policies),
         ("--earlier", earlier),
     ])?;
     let site = options.site.site()?.for_files();
-    let policies = files::policies(&options.policies, options.manifests.reading(), &site, "--policy")?;
-    let files = options.manifests.read()?;
-    let earlier = options.earlier.read(options.manifests.reading(), &policies)?;
+    let reading = options.manifests.reading();
+    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
+    let given = files::read(&options.policies, reading)?;
+    let policies = files::policies_in(&given, &options.policies, &site, "--policy")?;
+    let files = options.manifests.read(reading)?;
+    let earlier = options.earlier.read(reading, &policies)?;
+    let ignored = options.ignore.with(given.iter().chain(&files));
     let policies = files::recognizing(&policies, earlier.iter().chain(&files));
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);
     let facts = Facts::of(&objects, &options.namespace);
     let kinds = Kinds::new(policies.kinds(), &objects);
-    let injection = Injection { options, site, policies, kinds, namespaces, facts };
+    let injection = Injection { options, site, policies, kinds, namespaces, facts, ignored };
     let (text, notes) = files::rewrite(&files, options.output, |manifest, notes| injection.manifest(manifest, notes));
     notes.iter().flat_map(|notes| &notes.remarks).for_each(remark);
     if options.diff {
-        notes.iter().try_for_each(|notes| out.write_all(notes.diff.as_bytes()))?;
+        notes.iter().try_for_each(|notes| out.write_all(painted_diff(&notes.diff).as_bytes()))?;
     } else {
         out.write_all(text.as_bytes())?;
     }
@@ -85,6 +92,7 @@ struct Injection<'a> {
     kinds: Kinds,
     namespaces: HashMap<String, Arc<Value>>,
     facts: Facts,
+    ignored: Ignored,
 }
 
 /// The results of the injection of a file, besides its text.
@@ -131,24 +139,34 @@ impl Injection<'_> {
         }
         if self.policies.kinds().any(|kind| *kind == placed.kind) {
             let names = || self.policies.iter().map(|policy| policy.name.as_str());
-            notes.remarks.extend(unheard(&placed, names).into_iter().map(|(code, message)| {
+            let unheard = unheard(&placed, names).into_iter().filter(|(code, _)| self.tells(*code, manifest, ""));
+            notes.remarks.extend(unheard.map(|(code, message)| {
                 format!("warning: {}: {}: {code} {}: {message}", manifest.place, title(&placed), code.name())
             }));
         }
-        unreached(manifest, &title(&placed), &decision, &placed, notes);
+        self.unreached(manifest, &title(&placed), &decision, &placed, notes);
         self.pods(manifest, &placed, notes);
-        let of = format!("{}: {}", manifest.place, title(&placed));
-        self.readers(&of, &decision, [&placed, &workload.with_body(workload.patched(&patch))], &placed, notes);
+        self.readers(
+            manifest,
+            &title(&placed),
+            &decision,
+            [&placed, &workload.with_body(workload.patched(&patch)), &placed],
+            notes,
+        );
         if decision.refusal().is_some() || patch.is_empty() {
             return None;
         }
         let code = Code::InHook;
-        notes
-            .remarks
-            .extend(lint::hook(&placed).map(|message| {
-                format!("{}: {}: {code} {}: it {message}", manifest.place, title(&placed), code.name())
-            }));
+        let hook = lint::hook(&placed).filter(|_| self.tells(code, manifest, ""));
+        notes.remarks.extend(
+            hook.map(|message| format!("{}: {}: {code} {}: it {message}", manifest.place, title(&placed), code.name())),
+        );
         Some(workload.patched(&patch))
+    }
+
+    /// Whether a note with `code` about `manifest` and `policy`, which may be empty, is wanted.
+    fn tells(&self, code: Code, manifest: &Manifest, policy: &str) -> bool {
+        !self.ignored.has(code, &manifest.place.file, policy)
     }
 
     /// Adds remarks on the policies whose earlier content in `workload` is replaced.
@@ -167,18 +185,18 @@ impl Injection<'_> {
         readers::leave_out(&mut decision, &pod, workload, &self.facts, &self.site);
         let patch = decision.plan(&pod);
         let of = format!("the pods of {}", title(workload));
+        let hint = if self.options.diff { "" } else { "; `--diff` shows it" };
         for policy in &decision.inject {
             notes.remarks.push(format!(
-                "{}: {of}: policy `{}` is for pods, and injects them when they are created; `--diff` shows it",
+                "{}: {of}: policy `{}` is for pods, and injects them when they are created{hint}",
                 manifest.place, policy.name
             ));
         }
         for left in &decision.rest {
             self.say(&manifest.place.to_string(), &of, &pod, left, notes);
         }
-        let told = format!("{}: {of}", manifest.place);
-        self.readers(&told, &decision, [&pod, &pod.with_body(pod.patched(&patch))], workload, notes);
-        unreached(manifest, &of, &decision, &pod, notes);
+        self.readers(manifest, &of, &decision, [&pod, &pod.with_body(pod.patched(&patch)), workload], notes);
+        self.unreached(manifest, &of, &decision, &pod, notes);
         if self.options.diff && decision.refusal().is_none() && !patch.is_empty() {
             let after = pod.patched(&patch);
             let name = format!("{} ({of})", manifest.place);
@@ -186,22 +204,38 @@ impl Injection<'_> {
         }
     }
 
-    /// Adds remarks on what other readers do to the injected pod, which `maker` makes.
+    /// Adds remarks on what other readers do to the second of the workloads, the injected one, which the third one makes.
     fn readers(
         &self,
+        manifest: &Manifest,
         of: &str,
         decision: &Decision,
-        [workload, injected]: [&Workload; 2],
-        maker: &Workload,
+        [workload, injected, maker]: [&Workload; 3],
         notes: &mut Notes,
     ) {
         let bare = readers::bare(workload);
         for policy in &decision.inject {
-            let told = readers::told(policy, [&bare, injected], maker, &self.facts, &self.site);
-            notes.remarks.extend(told.into_iter().map(|readers::Told { code, message, .. }| {
-                format!("warning: {of}: policy `{}`: {code} {}: {message}", policy.name, code.name())
+            let told = readers::told(policy, [&bare, injected], maker, &self.facts, &self.site).into_iter();
+            let told = told.filter(|told| self.tells(told.code, manifest, &policy.name));
+            notes.remarks.extend(told.map(|readers::Told { code, message, .. }| {
+                format!(
+                    "warning: {}: {of}: policy `{}`: {code} {}: {message}",
+                    manifest.place,
+                    policy.name,
+                    code.name()
+                )
             }));
         }
+    }
+
+    /// Adds warnings of policies whose `appContainers` selects none of the containers of `workload`.
+    fn unreached(&self, manifest: &Manifest, title: &str, decision: &Decision, workload: &Workload, notes: &mut Notes) {
+        let code = Code::NoEffect;
+        let unreached = decision.unreached(workload).into_iter();
+        let unreached = unreached.filter(|(policy, _)| self.tells(code, manifest, &policy.name));
+        notes.remarks.extend(unreached.map(|(policy, message)| {
+            format!("warning: {}: {title}: policy `{}`: {code} {}: {message}", manifest.place, policy.name, code.name())
+        }));
     }
 
     fn say(&self, place: &str, title: &str, workload: &Workload, left: &Left, notes: &mut Notes) {
@@ -253,14 +287,6 @@ impl Injection<'_> {
             reason.detail
         ));
     }
-}
-
-/// Adds warnings of policies whose `appContainers` selects none of the containers of `workload`.
-fn unreached(manifest: &Manifest, title: &str, decision: &Decision, workload: &Workload, notes: &mut Notes) {
-    let code = Code::NoEffect;
-    notes.remarks.extend(decision.unreached(workload).into_iter().map(|(policy, message)| {
-        format!("warning: {}: {title}: policy `{}`: {code} {}: {message}", manifest.place, policy.name, code.name())
-    }));
 }
 
 /// Whether a policy selects the workload but skips it.

@@ -296,7 +296,7 @@ pub(super) fn setting(container: &Value, flag: &str) -> Option<String> {
     Some(variable["value"].as_str().unwrap_or_default().to_owned())
 }
 
-/// One way to put a part of a policy in force: the objects that must be registered, by plural name and name.
+/// One way to put a part of a policy in effect: the objects that must be registered, by plural name and name.
 pub(super) type Way = Vec<(&'static str, String)>;
 
 /// The objects that must be registered for `policy` by `engines`, in the format of `status.engine`. For each part of the policy
@@ -388,7 +388,7 @@ mod tests {
             told(both.clone(), "MutatingAdmissionPolicy, Webhook"),
             [either("scpol-pods"), either("scpol-deployments.apps")]
         );
-        assert_eq!(told(both, ""), ["", ""], "of a policy that is not in force nothing is asked");
+        assert_eq!(told(both, ""), ["", ""], "of a policy that is not in effect nothing is asked");
         let webhook = "validatingwebhookconfigurations/scpol-pods";
         let policies =
             |name: &str| format!("validatingadmissionpolicies/{name}+validatingadmissionpolicybindings/{name}");

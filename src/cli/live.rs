@@ -5,6 +5,7 @@ mod requested;
 pub(super) use requested::Requested;
 
 use super::Cluster;
+use super::site::one_namespace;
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
 use crate::cluster::api::Api;
@@ -38,7 +39,7 @@ const MAX_EDITS: usize = 2;
 #[derive(Args, Debug)]
 pub(super) struct Scope {
     /// Namespace of the workloads [default: the context's; for manifests that name none, default]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = one_namespace)]
     pub(super) namespace: Option<String>,
     /// The workloads of all namespaces of the cluster
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "files"])]
@@ -52,7 +53,7 @@ pub(super) struct Scope {
 #[derive(Args, Debug, Default)]
 pub(super) struct Within {
     /// Only objects of this namespace [default: all namespaces]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = one_namespace)]
     pub(super) namespace: Option<String>,
     /// Objects of all namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
@@ -145,7 +146,8 @@ pub(super) async fn not_starting(
 
 /// A client of the selected cluster.
 pub(super) async fn connect(cluster: &Cluster) -> Result<Client> {
-    client::connect(logged_in(cluster).await?, &Arc::new(Metrics::default()))
+    let (config, place) = logged_in(cluster).await?;
+    client::connect_to(Some(place), config, &Arc::new(Metrics::default()))
 }
 
 /// The version of the server.
@@ -171,14 +173,18 @@ pub(super) async fn server_time(client: &Client) -> Timestamp {
 
 /// All API servers of the cluster.
 pub(super) async fn servers(cluster: &Cluster) -> Result<Servers> {
-    Servers::connect(logged_in(cluster).await?, Arc::new(Metrics::default()))
+    let ((config, place), metrics) = (logged_in(cluster).await?, Arc::new(Metrics::default()));
+    let client = client::connect_to(Some(place), config.clone(), &metrics)?;
+    Ok(Servers::behind(client, config, metrics))
 }
 
-async fn logged_in(cluster: &Cluster) -> Result<Config> {
+/// The configuration of a client, and the place of the server for messages.
+async fn logged_in(cluster: &Cluster) -> Result<(Config, String)> {
     if let Some(limit) = cluster.request_timeout {
         client::limit_requests(limit);
     }
-    client::logged_in(cluster.access().config()?).await
+    let (config, place) = cluster.access().config_and_place()?;
+    Ok((client::logged_in(config).await?, place))
 }
 
 /// The requested workloads, by kind, namespace and name.
@@ -186,9 +192,9 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Requested], scope: &Sc
     let is_named = asked.iter().any(Requested::is_named);
     ensure!(!(is_named && scope.all_namespaces), "a workload is named within one namespace: use -n instead of -A");
     ensure!(!(is_named && scope.selector.is_some()), "a workload is selected by name or by labels, not by both");
-    let config = logged_in(cluster).await?;
+    let (config, place) = logged_in(cluster).await?;
     let own = config.default_namespace.clone();
-    let client = client::connect(config, &Arc::new(Metrics::default()))?;
+    let client = client::connect_to(Some(place), config, &Arc::new(Metrics::default()))?;
     let is_wanted = |group: &str| asked.iter().any(|asked| asked.kind.may_be_in(group));
     let server = discovery::discover(&client, is_wanted).await.context(ASKING)?;
     let namespace = (!scope.all_namespaces).then(|| scope.namespace.clone().unwrap_or(own));

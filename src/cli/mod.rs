@@ -10,6 +10,8 @@ mod drain;
 mod explain;
 mod facts;
 mod files;
+mod help;
+mod ignored;
 mod inject;
 mod installed;
 mod lint;
@@ -21,27 +23,30 @@ mod run;
 mod signals;
 mod site;
 mod status;
+mod support;
 mod test;
 mod uninject;
 mod uninstall;
 mod version;
 mod waiting;
+mod words;
 
 use self::cluster::{Cluster, Kubeconfig};
 use crate::cluster::client::chain;
 use crate::timing::Timing;
 use anyhow::Result;
 use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Sidecars for every workload that needs one, by policy.
+/// Add sidecars to Kubernetes workloads, by policy.
 #[derive(Parser, Debug)]
 #[command(name = "scpol", version, about, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// When output has colours [default: on a terminal, without NO_COLOR]
+    /// When output has colours [default: on a terminal, unless NO_COLOR is set]
     #[arg(
         long,
         global = true,
@@ -59,35 +64,38 @@ enum Command {
     Run(run::RunOptions),
     /// Print the CustomResourceDefinition
     Crd(crd::CrdOptions),
-    /// Inject policies into manifests, as the operator would into the objects
+    /// Inject policies into manifests, as the operator does into objects
     Inject(inject::InjectOptions),
-    /// Take out of manifests what policies have added
+    /// Remove from manifests what policies have added
     Uninject(uninject::UninjectOptions),
-    /// Say of a workload what every policy does with it, and why
+    /// Show what each policy does with a workload, and why
     Explain(explain::ExplainOptions),
-    /// Say what is wrong with policies in files, or will surprise
+    /// Find faults and surprises in policy files
     Lint(lint::LintOptions),
-    /// Make policies of the manifests of an old initializer, and of PodPresets
+    /// Convert the manifests of an old initializer, and PodPresets, to policies
     Convert(convert::ConvertOptions),
-    /// Say which workloads gain, lose or change when policies change
+    /// Show which workloads gain, lose or change when policies change
     Diff(diff::DiffOptions),
-    /// List the objects that wait for an initializer, and clear our entries from them
+    /// List the objects that wait for an initializer, and release those that wait for ours
     Drain(drain::DrainOptions),
-    /// Say what keeps policies from working in a cluster, and what to do about it
+    /// Find what keeps policies from working in a cluster, and suggest fixes
     Check(check::CheckOptions),
-    /// Say how policies stand, and which workloads one of them has missed
+    /// Show the state of policies, and the workloads without their sidecar
     Status(status::StatusOptions),
-    /// Say how far the rollout of a policy is; undo, pause, resume, restart or plan it
+    /// Show how far the rollout of a policy is; undo, pause, resume, restart, plan or remove it
     Rollout(rollout::RolloutOptions),
-    /// Take the operator and all that it has registered out of the cluster, in the safe order
+    /// Write an archive for a bug report, without secrets
+    Support(support::SupportOptions),
+    /// Remove the operator and all its registrations from the cluster, in a safe order
     Uninstall(uninstall::UninstallOptions),
-    /// Check cases: policies, a workload, and what is expected of them
+    /// Run test cases: policies, a workload, and the expected result
     Test(test::TestOptions),
     /// Print a completion script for a shell
+    #[command(visible_alias = "completion")]
     Completions(completions::CompletionsOptions),
     /// Print manual pages
     Man(completions::ManOptions),
-    /// Print the version of this program
+    /// Print the version of this program, and that of the API server
     Version(version::VersionOptions),
 }
 
@@ -120,33 +128,19 @@ impl TimingOption {
 const GROUPS: [(&str, &[&str]); 5] = [
     ("On files", &["inject", "uninject", "lint", "test", "convert"]),
     ("On files or a cluster", &["explain", "diff"]),
-    ("On a cluster", &["check", "status", "rollout", "drain", "uninstall"]),
+    ("On a cluster", &["check", "status", "rollout", "support", "drain", "uninstall"]),
     ("Operator", &["run", "crd"]),
     ("Other", &["completions", "man", "version", "help"]),
 ];
 
-/// The help of `help`, which clap adds when it parses.
-const HELP: &str = "Print this message or the help of a command";
-
 /// The whole command line. Its help lists the commands in groups, as kubectl's does.
 fn command() -> clap::Command {
-    let command = Cli::command();
-    let header = command.get_styles().get_header();
-    let literal = command.get_styles().get_literal();
-    let mut groups = String::new();
-    for (title, names) in GROUPS {
-        groups.push_str(&format!("{header}{title}:{header:#}\n"));
-        for name in names {
-            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-            let about = about.map_or(HELP.to_owned(), ToString::to_string);
-            groups.push_str(&format!("  {literal}{name:<11}{literal:#}  {about}\n"));
-        }
-        groups.push('\n');
-    }
-    let template = format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}Options:{header:#}\n{{options}}{{after-help}}"
-    );
-    command.help_template(template)
+    let command = help::with_help(Cli::command());
+    let (groups, header) = (help::groups(&command), command.get_styles().get_header().to_owned());
+    let options = format!("{header}Options:{header:#}\n{{options}}{{after-help}}");
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{before-help}}{{usage-heading}} {{usage}}\n\n{groups}{options}"
+    ))
 }
 
 /// The result of a command that ran.
@@ -175,15 +169,17 @@ pub fn main() -> ExitCode {
         );
     }
     let command = if name == "kubectl-scpol" { command().bin_name("kubectl scpol") } else { command() };
-    let cli =
-        match command.try_get_matches().and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches)) {
-            Ok(cli) => cli,
-            Err(error) => {
-                // A failure to print this error is ignored, because there is no other way to report it.
-                let _ = error.print();
-                return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-            }
-        };
+    let words = words::with_flags_behind(words.collect(), &command);
+    let matches = command.try_get_matches_from(program.map(OsString::from).into_iter().chain(words));
+    let cli = match matches.and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let error = words::advised(error);
+            // A failure to print this error is ignored, because there is no other way to report it.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
     match cli.color {
         ColorChoice::Auto => anstream::ColorChoice::Auto,
         ColorChoice::Always => anstream::ColorChoice::Always,
@@ -226,11 +222,12 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Check(options) => block_on(|| check::run(options, &mut out)),
         Command::Status(options) => block_on(|| status::run(options, &mut out)),
         Command::Rollout(options) => block_on(|| rollout::run(options, &mut out)),
+        Command::Support(options) => block_on(|| support::run(options, &mut out)),
         Command::Uninstall(options) => block_on(|| uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut command(), &mut out).map(|()| End::Fine),
         Command::Man(options) => completions::man(&options, command(), &mut out).map(|()| End::Fine),
-        Command::Version(options) => version::run(&options, &mut out).map(|()| End::Fine),
+        Command::Version(options) => block_on(|| version::run(options, &mut out)),
     }
 }
 
@@ -266,6 +263,50 @@ mod tests {
         names.sort_unstable();
         grouped.sort_unstable();
         assert_eq!(grouped, names);
+    }
+
+    /// Every command with its words behind `scpol`.
+    fn all(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
+        let below = command.get_subcommands().flat_map(|below| {
+            let words = format!("{words} {}", below.get_name());
+            all(below, words.trim_start())
+        });
+        std::iter::once((words.to_owned(), command.clone())).chain(below).collect()
+    }
+
+    #[test]
+    fn the_help_of_every_command_begins_with_examples_and_ends_with_exit_codes() {
+        for (words, mut command) in all(&command(), "") {
+            let examples = help::examples(&words);
+            assert!(!examples.is_empty(), "`{words}` has no example");
+            let long = command.render_long_help().to_string();
+            let at = |text: &str| long.find(text).unwrap_or_else(|| panic!("`{words}`: no {text} in {long}"));
+            assert!(at("\nExamples:\n") < at("Usage:") && at("Usage:") < at("\nExit codes:\n"), "{long}");
+            assert!(!long[at("\nExit codes:\n") + 1..].contains("\n\n"), "{words}: {long}");
+            let short = command.render_help().to_string();
+            let hidden = ["Examples:", "Cluster, as for kubectl:", "Operator, as for scpol run:"];
+            assert!(hidden.iter().all(|text| !short.contains(text)) && short.contains("--help` has"), "{short}");
+            assert!(short.lines().count() <= 60 || words == "run", "{words}: {short}");
+            assert!(examples.iter().all(|(_, example)| example.len() <= 96), "{words}: lines do not wrap");
+        }
+    }
+
+    #[test]
+    fn every_example_is_a_command_of_its_command() {
+        for (words, _) in all(&command(), "") {
+            for (what, example) in help::examples(&words) {
+                let example = example.replace("source <(", "").replace(')', "");
+                let parts = example.split('|').map(|part| part.split(" > ").next().unwrap_or_default().trim());
+                let ours: Vec<_> = parts.filter_map(|part| part.strip_prefix("scpol")).collect();
+                assert!(!ours.is_empty() && ours[0].trim_start().starts_with(&words), "{example}");
+                for line in ours {
+                    let line = line.split_whitespace().map(OsString::from).collect();
+                    let line = [vec!["scpol".into()], words::with_flags_behind(line, &command())].concat();
+                    let parsed = command().try_get_matches_from(line);
+                    assert!(parsed.is_ok(), "{what}: {example}: {}", parsed.unwrap_err());
+                }
+            }
+        }
     }
 
     #[test]

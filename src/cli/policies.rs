@@ -13,7 +13,7 @@ use crate::cluster::client::{call, why};
 use crate::cluster::object::Object;
 use crate::cluster::revisions::{self, Knowledge, Revisions};
 use crate::cluster::{policies, watch};
-use crate::policy::{Policies, Policy, PolicyRef, Site};
+use crate::policy::{self, Policies, Policy, PolicyRef, Site};
 use crate::rollout::StoredRevision;
 use crate::rollout::stored::Recognition;
 use crate::timing::Timing;
@@ -31,6 +31,8 @@ use std::sync::Arc;
 /// A stored policy that is invalid.
 pub(super) struct InvalidPolicy {
     pub(super) name: String,
+    /// Whom users may ask; empty if unknown.
+    pub(super) contact: String,
     pub(super) violations: Vec<Violation>,
 }
 
@@ -40,16 +42,21 @@ pub(super) struct KnownPolicies {
     pub(super) policies: Policies,
     /// The invalid policies.
     pub(super) invalid: Vec<InvalidPolicy>,
-    /// The reasons why valid policies are not in force, by policy name.
+    /// The reasons why valid policies are not in effect, by policy name.
     pub(super) idle: BTreeMap<String, String>,
 }
 
 /// The stored policies of the cluster.
-pub(super) async fn in_cluster(cluster: &Cluster, site: &Site) -> Result<KnownPolicies> {
-    let client = live::connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
-    let stored = stored_if_defined(&client).await?;
-    let stored =
-        stored.context("the server has no SidecarPolicies: install the operator, or give policies with --policy")?;
+///
+/// # Errors
+/// If they cannot be read. The message names the flag `instead`, which takes policies from files.
+pub(super) async fn in_cluster(cluster: &Cluster, site: &Site, instead: &str) -> Result<KnownPolicies> {
+    let unread = || format!("no {instead} is given, and the policies of the cluster cannot be read");
+    let client = live::connect(cluster).await.with_context(unread)?;
+    let stored = stored_if_defined(&client).await.with_context(unread)?;
+    let stored = stored.with_context(|| {
+        format!("the server has no SidecarPolicies: install the operator, or give policies with {instead}")
+    })?;
     Ok(recognizing(&client, known(&stored, site), site).await)
 }
 
@@ -105,7 +112,10 @@ pub(super) fn known(stored: &[Object], site: &Site) -> KnownPolicies {
                 known.idle.extend(idle.map(|why| (policy.name.clone(), why)));
                 valid.push(Arc::new(policy));
             }
-            Err(violations) => known.invalid.push(InvalidPolicy { name: object.name().to_owned(), violations }),
+            Err(violations) => {
+                let contact = policy::contact(&value["metadata"]);
+                known.invalid.push(InvalidPolicy { name: object.name().to_owned(), contact, violations });
+            }
         }
     }
     KnownPolicies { policies: Policies::new(valid), ..known }
@@ -130,7 +140,7 @@ fn is_accepted(object: &Value) -> bool {
         && condition_in(status, "Accepted").is_some_and(|accepted| accepted["status"] == "True")
 }
 
-/// The reason why a policy with this `status` is not in force although it should be.
+/// The reason why a policy with this `status` is not in effect although it should be.
 fn idle(status: &Value) -> Option<String> {
     match condition_in(status, "Programmed") {
         None => Some("no operator has seen it; is one running?".to_owned()),
@@ -205,7 +215,7 @@ pub(super) fn condition<'a>(status: &'a SidecarPolicyStatus, type_: &str) -> Opt
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the operator's last status says that the policy is in force.
+/// Whether the operator's last status says that the policy is in effect.
 pub(super) fn is_programmed(status: &SidecarPolicyStatus) -> bool {
     condition(status, "Programmed").is_some_and(|programmed| programmed.status == "True")
 }

@@ -6,7 +6,7 @@ mod term;
 
 use self::process::Process;
 use super::signals::Signals;
-use super::site::{TrustOptions, namespace_name};
+use super::site::{TrustOptions, initializer_name, namespace_name, one_namespace};
 use super::{End, Kubeconfig, TimingOption, Timings};
 use crate::metrics::METRICS_NAMESPACES;
 use crate::roller::EVICTIONS;
@@ -56,7 +56,7 @@ pub(super) struct RunOptions {
 #[derive(Args, Debug)]
 struct ReplicaOptions {
     /// Namespace that the operator runs in [default: the pod's own, else scpol-system]
-    #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE")]
+    #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", value_parser = one_namespace)]
     operator_namespace: Option<String>,
     /// Name of this replica in the lease and in events [default: a random one]
     #[arg(long, value_name = "NAME", env = "SCPOL_POD_NAME")]
@@ -65,7 +65,7 @@ struct ReplicaOptions {
     #[arg(long, value_name = "N", env = "SCPOL_WORKERS", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
     /// An initializer name outside scpol.dev that policies may use, and that is ours to clear (repeatable)
-    #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
+    #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',', value_parser = initializer_name)]
     initializer_names: Vec<String>,
     /// Namespaces that no policy reaches, besides kube-system, kube-public, kube-node-lease and the operator's own
     #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]

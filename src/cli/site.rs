@@ -5,7 +5,7 @@ use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::capabilities::Capabilities;
 use crate::policy::Site;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 /// The default namespace of the operator.
@@ -19,11 +19,11 @@ const TRUST: &str = "What policies are trusted with";
 /// Which operator it is.
 #[derive(Args, Debug)]
 pub(super) struct OperatorOptions {
-    /// Namespace that the operator runs in: always protected
-    #[arg(help_heading = OPERATOR, long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
+    /// Namespace of the operator, which no policy reaches
+    #[arg(help_heading = OPERATOR, long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE, value_parser = one_namespace, hide_short_help = true)]
     pub(super) operator_namespace: String,
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
-    #[arg(help_heading = OPERATOR, long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
+    #[arg(help_heading = OPERATOR, long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',', value_parser = initializer_name, hide_short_help = true)]
     pub(super) initializer_names: Vec<String>,
 }
 
@@ -35,21 +35,41 @@ pub(super) fn namespace_name(text: &str) -> Result<String, String> {
     Err("no Namespace can have this name; write whole names, lower case, without `*`, as in `logging,shop`".to_owned())
 }
 
+/// The name of the one Namespace that a flag is about, or an empty text as above. As elsewhere, the type may stand before the name, as
+/// `kubectl get -o name` prints it.
+pub(super) fn one_namespace(text: &str) -> Result<String, String> {
+    let types = ["namespace/", "namespaces/", "ns/"];
+    let name = types.iter().find_map(|of_type| text.strip_prefix(of_type)).unwrap_or(text);
+    if name.is_empty() || is_dns_label(name) {
+        return Ok(name.to_owned());
+    }
+    Err("no Namespace can have this name; write it in lower case letters, digits and `-`, as in `shop-eu`".to_owned())
+}
+
+/// The name of an initializer, or an empty text as above.
+pub(super) fn initializer_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || (text.split('.').count() >= 3 && text.split('.').all(is_dns_label)) {
+        return Ok(text.to_owned());
+    }
+    Err("no initializer can have this name; write three or more segments in lower case, as in `envoy.example.com`"
+        .to_owned())
+}
+
 /// What policies are trusted with.
 #[derive(Args, Debug)]
 pub(super) struct TrustOptions {
-    /// Level of the Pod Security Standards that templates must keep to
-    #[arg(help_heading = TRUST, long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t)]
+    /// Level of the Pod Security Standards that templates must meet
+    #[arg(help_heading = TRUST, long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t, hide_short_help = true)]
     pod_security: Level,
-    /// Namespaces where they need not: for policies that name nothing but these in spec.namespaces
-    #[arg(help_heading = TRUST, long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
+    /// Namespaces where templates need not meet it, for policies with only these in spec.namespaces
+    #[arg(help_heading = TRUST, long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name, hide_short_help = true)]
     privileged_namespaces: Vec<String>,
-    /// What else templates may hold, at whatever level
-    #[arg(help_heading = TRUST, long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum)]
+    /// What else templates may contain, at any level
+    #[arg(help_heading = TRUST, long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum, hide_short_help = true)]
     allow_in_templates: Vec<Power>,
     /// Images that templates may name: registries, repositories, images, or globs such as registry.example.com/mesh/*
     /// (repeatable) [default: all]
-    #[arg(help_heading = TRUST, long, value_name = "IMAGES", env = "SCPOL_ALLOWED_IMAGES", value_delimiter = ',')]
+    #[arg(help_heading = TRUST, long, value_name = "IMAGES", env = "SCPOL_ALLOWED_IMAGES", value_delimiter = ',', hide_short_help = true)]
     allowed_images: Vec<String>,
 }
 
@@ -73,11 +93,11 @@ pub(super) struct SiteOptions {
     #[command(flatten)]
     trust: TrustOptions,
     /// Namespaces that no policy reaches, as the operator has them
-    #[arg(help_heading = OPERATOR, long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
+    #[arg(help_heading = OPERATOR, long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name, hide_short_help = true)]
     protected_namespaces: Vec<String>,
-    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
-    /// of a live workload, its server's]
-    #[arg(help_heading = OPERATOR, long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
+    /// Version of the server and its nodes, which decides for example whether there are native sidecars [default: a current
+    /// one; for a live workload, that of its server]
+    #[arg(help_heading = OPERATOR, long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION", hide_short_help = true)]
     kube_version: Option<String>,
 }
 
@@ -96,6 +116,8 @@ impl SiteOptions {
     }
 }
 
+/// The oldest minor version of Kubernetes 1 that the operator is made for.
+const OLDEST: u32 = 12;
 /// The first minor version of Kubernetes 1 with native sidecars on by default (KEP-753, beta).
 const NATIVE_SIDECARS: u32 = 29;
 
@@ -107,7 +129,11 @@ pub(super) fn set_version(site: &mut Site, version: Option<&str>) -> Result<()> 
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
         bail!("`{version}` is no version of Kubernetes; write it as `1.28` or `v1.36.3`")
     };
-    site.native_sidecars = (major, minor) >= (1, NATIVE_SIDECARS);
-    site.minor = Some(if major > 1 { u32::MAX } else { minor });
+    ensure!(
+        major == 1 && minor >= OLDEST,
+        "no policy works on Kubernetes `{version}`; expected 1.{OLDEST} or a later 1.x"
+    );
+    site.native_sidecars = minor >= NATIVE_SIDECARS;
+    site.minor = Some(minor);
     Ok(())
 }

@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
 pub(super) struct TestOptions {
-    /// Folders of cases: a case is a folder with `policy.yaml` and `workload.yaml`; others are searched for cases
+    /// Folders of cases: a case is a folder with `policy.yaml` and `workload.yaml`. Other folders are searched for cases
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
-    /// Write down what comes out as what is expected; read the difference before you keep it
+    /// Write the actual results as the expected ones; read the difference before you keep it
     #[arg(long)]
     update: bool,
     #[command(flatten)]
@@ -135,10 +135,16 @@ const EXPECTED: &str = "expected.yaml";
 const REASONS: &str = "expected.txt";
 const SETTINGS: &str = "case.yaml";
 
+/// Whether `folder` is a case, perhaps one that lacks a file. A folder with a policy alone is none.
+fn is_case(folder: &Path) -> bool {
+    let has = |file: &str| folder.join(file).exists();
+    has(WORKLOAD) || has(POLICY) && [EARLIER, EXPECTED, REASONS, SETTINGS].into_iter().any(has)
+}
+
 /// Adds the cases in `folder` and its subfolders, by name.
 fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     ensure!(folder.is_dir(), "{} is no folder; give folders of cases", folder.display());
-    if folder.join(POLICY).exists() || folder.join(WORKLOAD).exists() {
+    if is_case(folder) {
         found.push(folder.to_owned());
         return Ok(());
     }

@@ -1,12 +1,13 @@
 //! `scpol uninject`: removes injected content from manifests.
 
 use super::End;
-use super::files::{self, DocumentFormat, Manifests, title};
+use super::files::{self, DocumentFormat, Manifests, Reading, title};
 use super::output::remark;
+use super::policies::short_name;
 use crate::inject;
-use crate::manifest::{Kinds, Manifest, Object};
+use crate::manifest::{File, Kinds, Manifest, Object, policy_of};
 use crate::workloads::recreate;
-use anyhow::Result;
+use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -16,30 +17,50 @@ use std::io::Write;
 pub(super) struct UninjectOptions {
     #[command(flatten)]
     manifests: Manifests,
-    /// Take away only what these policies have added [default: what all have; with --recreate: nothing]
-    #[arg(short, long = "policy", value_name = "NAME", num_args = 1..)]
+    /// Take away only what this policy has added: its name, or its file (repeatable) [default: what all have; with --recreate: nothing]
+    #[arg(short, long = "policy", value_name = "NAME|FILE")]
     policies: Vec<String>,
-    /// Of stored objects, for `kubectl replace --force`: also without what a create refuses, or decides anew
+    /// Prepare stored objects for `kubectl replace --force`: also remove what a create rejects or sets itself
     #[arg(long)]
     recreate: bool,
-    /// Write every document in this format [default: as it came, byte for byte where it is not changed]
+    /// Write every document in this format [default: that of the file; unchanged documents keep their bytes]
     #[arg(short, long, value_enum)]
     output: Option<DocumentFormat>,
 }
 
 pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End> {
-    let files = options.manifests.read()?;
-    let change =
-        |manifest: &Manifest, notes: &mut Notes| manifest.rewrite(|object| original(manifest, object, options, notes));
+    let policies = names(&options.policies, options.manifests.reading())?;
+    let files = options.manifests.read(options.manifests.reading())?;
+    let change = |manifest: &Manifest, notes: &mut Notes| {
+        manifest.rewrite(|object| original(manifest, object, (&policies, options.recreate), notes))
+    };
     let (text, notes) = files::rewrite(&files, options.output, change);
     let leftovers: Vec<_> = notes.iter().flat_map(|notes| &notes.leftovers).collect();
     leftovers.iter().for_each(remark);
-    for name in options.policies.iter().filter(|name| !notes.iter().any(|notes| notes.found.contains(*name))) {
+    for name in policies.iter().filter(|name| !notes.iter().any(|notes| notes.found.contains(*name))) {
         remark(format_args!("warning: no workload has a marker of policy `{name}`"));
     }
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(End::fine_if(leftovers.is_empty()))
+}
+
+/// The names of the policies that `given` are or, where they are files, have.
+fn names(given: &[String], reading: Reading) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for given in given {
+        if !files::is_file(given) {
+            names.push(short_name(given).map_err(|error| anyhow!("--policy: `{given}` {error}"))?);
+            continue;
+        }
+        let files = files::read(&[given.into()], reading)?;
+        let objects = files.iter().flat_map(File::manifests).flat_map(Manifest::objects);
+        let found: Vec<_> =
+            objects.filter(|object| policy_of(object).is_some()).map(|policy| policy.name().to_owned()).collect();
+        ensure!(!found.is_empty(), "--policy: no SidecarPolicy found in {given} (manifests are given with -f)");
+        names.extend(found);
+    }
+    Ok(names)
 }
 
 /// The results of the removal from a file, besides its text.
@@ -51,13 +72,19 @@ struct Notes {
     leftovers: Vec<String>,
 }
 
-/// The object without the content that `options` ask to take away; none if nothing changes.
-fn original(manifest: &Manifest, object: &Object<'_>, options: &UninjectOptions, notes: &mut Notes) -> Option<Value> {
+/// The object without the content of `policies`, or of all if there are none; `is_recreated`: for `kubectl replace --force`. None if
+/// nothing changes.
+fn original(
+    manifest: &Manifest,
+    object: &Object<'_>,
+    (policies, is_recreated): (&[String], bool),
+    notes: &mut Notes,
+) -> Option<Value> {
     let stored = Kinds::default().any_workload(object)?;
     // First, because a container of `kubectl debug` may mount a volume of a policy.
-    let workload = if options.recreate { stored.with_body(recreate::creatable(&stored)) } else { stored.clone() };
-    let is_asked = !options.recreate || !options.policies.is_empty();
-    let undone = if is_asked { inject::undo_anywhere(&workload, &options.policies) } else { None };
+    let workload = if is_recreated { stored.with_body(recreate::creatable(&stored)) } else { stored.clone() };
+    let is_asked = !is_recreated || !policies.is_empty();
+    let undone = if is_asked { inject::undo_anywhere(&workload, policies) } else { None };
     let body = match undone {
         None => workload.body,
         Some(undone) => {

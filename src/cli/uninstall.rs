@@ -46,19 +46,19 @@ const TRIES: u32 = 3;
 
 #[derive(Args, Debug)]
 pub(super) struct UninstallOptions {
-    /// Only say what is there; exit code 1 if anything is
+    /// Only list what is there; exit code 1 if anything is
     #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
     check: bool,
-    /// Only say what would be done, in which order
+    /// Only show what would be done, in which order
     #[arg(long)]
     dry_run: bool,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
-    /// The definition of SidecarPolicies, too, and with it every policy
+    /// Remove the CRD of SidecarPolicies, too, and with it every policy
     #[arg(long)]
     crd: bool,
-    /// Only what the operator has made, and its Deployment: for an installation that Helm or Argo CD deletes afterwards
+    /// Remove only what the operator has created, and its Deployment: for an installation that Helm or Argo CD deletes afterwards
     #[arg(long, conflicts_with = "crd")]
     generated: bool,
     /// How long to wait until the Namespace is gone, or the operator's pods with `--generated`; 0 does not wait, and exits
@@ -92,7 +92,7 @@ enum Handled {
     Released,
     /// Would be released.
     WouldRelease,
-    /// The policy's status now says that it is not in force.
+    /// The policy's status now says that it is not in effect.
     Told,
     Failed,
 }
@@ -107,7 +107,7 @@ impl Handled {
             Handled::Deleted => "deleted",
             Handled::Released => "released",
             Handled::WouldRelease => "would be released",
-            Handled::Told => "status: not in force",
+            Handled::Told => "status: not in effect",
             Handled::Failed => "FAILED",
         }
     }
@@ -305,7 +305,7 @@ impl<W: Write> Uninstall<'_, W> {
         }
         let policies = policies::stored_or_none(self.installed.client).await?.len();
         let policies = counted(policies, "policy", "policies");
-        let fate = if self.options.crd { "deleted, with the definition" } else { "kept, without effect" };
+        let fate = if self.options.crd { "deleted, with the CRD" } else { "kept, without effect" };
         let version = &self.installed.server.version;
         eprint!(
             "Uninstall sidecar-policy ({pieces} objects) from this cluster ({version})? {policies}: {fate}. [y/N] "

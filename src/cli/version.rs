@@ -1,20 +1,62 @@
 //! `scpol version`.
 
 use super::output::{Output, Parser};
+use super::{Cluster, End, live};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
+use std::time::Duration;
+
+/// How long the API server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The commit of the sources, if the build names it.
+const COMMIT: Option<&str> = option_env!("SCPOL_COMMIT");
 
 #[derive(Args, Debug)]
 pub(super) struct VersionOptions {
+    /// Ask no API server
+    #[arg(long)]
+    client: bool,
     /// How to print
     #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Parser::<0>)]
     output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
 }
 
-/// Prints the version of this program. `scpol check` shows the version of the operator.
-pub(super) fn run(options: &VersionOptions, out: &mut impl Write) -> Result<()> {
+/// Prints the version of this program and, if it can be reached, that of the API server. `scpol check` shows the version of the operator.
+pub(super) async fn run(options: VersionOptions, out: &mut impl Write) -> Result<End> {
     let version = env!("CARGO_PKG_VERSION");
-    options.output.report("Version", || json!({ "version": version }), out, |out| Ok(writeln!(out, "scpol {version}")?))
+    let commit = COMMIT.filter(|commit| !commit.is_empty());
+    let server = if options.client { None } else { server(&options.cluster).await };
+    let mut fields = json!({ "version": version });
+    for (field, value) in [("commit", commit), ("server", server.as_deref())] {
+        if let Some(value) = value {
+            fields[field] = value.into();
+        }
+    }
+    options.output.report(
+        "Version",
+        || fields,
+        out,
+        |out| {
+            let commit = commit.map_or(String::new(), |commit| format!(" (commit {commit})"));
+            writeln!(out, "scpol {version}{commit}")?;
+            if let Some(server) = &server {
+                writeln!(out, "server {server}")?;
+            }
+            Ok(())
+        },
+    )?;
+    Ok(End::Fine)
+}
+
+/// The version of the API server; none if it does not answer soon.
+async fn server(cluster: &Cluster) -> Option<String> {
+    let ask = async {
+        let client = live::connect(cluster).await.ok()?;
+        Some(live::version(&client).await.ok()?.version)
+    };
+    tokio::time::timeout(PATIENCE, ask).await.ok().flatten()
 }

@@ -46,28 +46,42 @@ impl Access {
     /// # Errors
     /// If no usable configuration is found. The message lists the sources and the fix.
     pub fn config(&self) -> Result<Config> {
-        let mut config = match file(self.kubeconfig.as_deref())? {
-            Some((source, file)) => self.read(&file).with_context(|| format!("kubeconfig {source} cannot be used"))?,
-            None if self.server.is_some() => self.read(&Kubeconfig::default())?,
-            None => self.in_cluster()?,
+        self.config_and_place().map(|(config, _)| config)
+    }
+
+    /// As [`Self::config`], and the place of the server for messages: its address, and where that comes from.
+    ///
+    /// # Errors
+    /// As [`Self::config`].
+    pub fn config_and_place(&self) -> Result<(Config, String)> {
+        let (mut config, source) = match file(self.kubeconfig.as_deref())? {
+            Some((source, file)) => {
+                let read = self.read(&file).with_context(|| format!("kubeconfig {source} cannot be used"))?;
+                let context = self.context.as_ref().or(file.current_context.as_ref()).filter(|name| !name.is_empty());
+                let context = context.map_or(String::new(), |name| format!("context `{name}` of "));
+                (read, format!("{context}kubeconfig {source}"))
+            }
+            None if self.server.is_some() => (self.read(&Kubeconfig::default())?, "--server".to_owned()),
+            None => (self.in_cluster()?, "the service account of this pod".to_owned()),
         };
         // kube 4 and 5 retry by default, even a POST that got 504. We retry ourselves, only where a retry is safe.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT);
-        Ok(config)
+        let place = format!("{} ({source})", config.cluster_url.to_string().trim_end_matches('/'));
+        Ok((config, place))
     }
 
     /// The service account of the pod. The client connects to the API server directly, because a cluster has no proxy
     /// to itself.
     fn in_cluster(&self) -> Result<Config> {
-        let kubeconfig = "no kubeconfig is found: give `--kubeconfig FILE`, or set KUBECONFIG";
+        let kubeconfig = "no kubeconfig found (looked at --kubeconfig, KUBECONFIG and ~/.kube/config)";
         let named = [("--context", &self.context), ("--cluster", &self.cluster), ("--user", &self.user)];
         if let Some((flag, _)) = named.iter().find(|(_, name)| name.is_some()) {
             bail!("{flag} names something in a kubeconfig, and {kubeconfig}");
         }
         let mut config = Config::incluster().map_err(|error| {
             let reason = chain(&error);
-            anyhow!("{kubeconfig} (and this is no pod: {reason})")
+            anyhow!("{kubeconfig}, and not running in a pod: {reason}")
         })?;
         config.accept_invalid_certs = self.is_insecure;
         config.tls_server_name.clone_from(&self.tls_server_name);

@@ -290,7 +290,7 @@ impl From<kube::Error> for CallError {
         match error {
             kube::Error::Api(status) => CallError::Refused(status),
             kube::Error::BuildRequest(kube::core::request::Error::Validation(message)) => CallError::Unsent(message),
-            other => CallError::Away(said(&chain(&other))),
+            other => CallError::Away(said(chain(&other).trim_start_matches("ServiceError: "))),
         }
     }
 }

@@ -33,12 +33,24 @@ use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 /// # Errors
 /// If `config` has a setting that cannot be used.
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
+    connect_to(None, config, metrics)
+}
+
+/// As [`connect`]. The errors of requests without an answer name `place`, the server and where its address comes from.
+///
+/// # Errors
+/// If `config` has a setting that cannot be used.
+pub fn connect_to(place: Option<String>, config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = RequestCount { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
     let user = config.auth_info.clone();
     let proxy = config.proxy_url.as_ref().map(proxy::shown);
     let by_proxy = move |source: BoxError| match &proxy {
         Some(proxy) => ByProxy { proxy: proxy.clone(), source }.into(),
+        None => source,
+    };
+    let at_place = move |source: BoxError| match &place {
+        Some(place) => AtPlace { place: place.clone(), source }.into(),
         None => source,
     };
     let socks = config.proxy_url.clone().and_then(|proxy| Some((proxy::socks_user(&proxy)?, proxy)));
@@ -49,6 +61,7 @@ pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let builder = built.map_err(|error| unusable(&error, &user))?;
     Ok(builder
         .with_layer(&tower::util::MapErrLayer::new(by_proxy))
+        .with_layer(&tower::util::MapErrLayer::new(at_place))
         .with_layer(&Fitting::new(request_limit(ANSWER_LIMIT)))
         .with_layer(&inclusive)
         .with_layer(&counted)
@@ -161,6 +174,14 @@ fn by_socks(
 #[error("by the proxy {proxy}")]
 struct ByProxy {
     proxy: String,
+    source: BoxError,
+}
+
+/// The cause why a request to a server has no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}")]
+struct AtPlace {
+    place: String,
     source: BoxError,
 }
 

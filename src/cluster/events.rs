@@ -42,7 +42,7 @@ pub enum EventReason {
     SidecarInjectionSkipped,
     /// The injection failed.
     SidecarInjectionFailed,
-    /// A policy is in force.
+    /// A policy is in effect.
     PolicyAccepted,
     /// A policy's spec is invalid.
     PolicyRejected,

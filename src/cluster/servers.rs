@@ -38,9 +38,14 @@ impl Servers {
     /// If `config` has a setting that cannot be used.
     pub fn connect(config: Config, metrics: Arc<Metrics>) -> Result<Self> {
         let client = client::connect(config.clone(), &metrics)?;
+        Ok(Self::behind(client, config, metrics))
+    }
+
+    /// The servers behind the address in `config`, the configuration of `client`.
+    pub fn behind(client: Client, config: Config, metrics: Arc<Metrics>) -> Self {
         // Each client would run the plugin anew.
         let config = config.auth_info.exec.is_none().then_some(config);
-        Ok(Self { client, config, metrics })
+        Self { client, config, metrics }
     }
 
     /// Only the server behind `client`.

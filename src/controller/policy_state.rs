@@ -14,7 +14,7 @@ pub(super) struct PolicyState {
     pub(super) is_off: bool,
     pub(super) seen: Instant,
     pub(super) writes: Writes,
-    /// The hash of the last spec that was in force; none after an edit.
+    /// The hash of the last spec that was in effect; none after an edit.
     pub(super) concluded: Option<String>,
     /// The reason of the condition Ready in the last event.
     pub(super) announced: Option<Value>,

@@ -87,7 +87,7 @@ impl Registrations {
         self.states.get(&Slot::of_kind(kind))
     }
 
-    /// Whether the policy has a registration of its own that is in force.
+    /// Whether the policy has a registration of its own that is in effect.
     pub(super) fn is_own_in_force(&self, name: &str) -> bool {
         self.of_policy(name).is_some_and(|registration| registration.at_rest().is_some())
     }
@@ -165,7 +165,7 @@ impl Registrations {
             .map(|(resource, stored)| (RegistrationKey::of(resource, own_name), stored))
     }
 
-    /// The form of the policy from before an edit, if that form is in force.
+    /// The form of the policy from before an edit, if that form is in effect.
     pub(super) fn before_edit(&self, policy: &Policy) -> Option<Arc<Policy>> {
         let live = self.of_kinds().filter_map(|(_, state)| state.live());
         let mut others = live

@@ -64,7 +64,7 @@ impl Statuses {
             if let Some(state) = self.policies.get_mut(name)
                 && state.concluded.as_ref() != hash
             {
-                // If the edit is taken back, what is in force is still unknown.
+                // If the edit is taken back, what is in effect is still unknown.
                 state.concluded = None;
             }
         }
@@ -76,7 +76,7 @@ impl Statuses {
         self.turns.get(name).is_some_and(|turn| turn.try_lock().is_err())
     }
 
-    /// What is in force, as far as it is known.
+    /// What is in effect, as far as it is known.
     pub(super) fn in_force(&self) -> BTreeMap<PolicyRef, InForce> {
         let known = self.policies.iter().filter_map(|(name, state)| {
             let fact = match &state.outcome {
@@ -119,7 +119,7 @@ impl Controller {
         }
     }
 
-    /// Sets the outcome of a policy in force, with its restrictions.
+    /// Sets the outcome of a policy in effect, with its restrictions.
     fn describe(&mut self, policy: &Policy, passed_over: Option<&Unavailable>) {
         let name = policy.name.as_str();
         let counts = self.counts(name);
@@ -134,7 +134,7 @@ impl Controller {
         let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {
             let engines: Vec<_> = self.engines_of(name).into_iter().map(EngineName::as_str).collect();
-            format!("in force by {}, since {code}: {message}", engines.join(","))
+            format!("in effect by {}, since {code}: {message}", engines.join(","))
         });
         let snapshot = self.operator.snapshot();
         let by = snapshot.policies.iter().find(|other| other.is_enforced() && other.replaces(name));
@@ -167,7 +167,7 @@ impl Controller {
         (Code::Outranked, message)
     }
 
-    /// The problem with the webhook's certificate; none if the policy is not in force by the webhook.
+    /// The problem with the webhook's certificate; none if the policy is not in effect by the webhook.
     fn trouble_of_webhook(&self, policy: &str) -> Option<(Code, String)> {
         let reach = self.settings.reach.borrow();
         // This check comes first, because there is seldom a problem.
@@ -277,7 +277,7 @@ impl Controller {
             return None;
         }
         let is_in_force = matches!(state.outcome, Readiness::InForce { .. });
-        // An edited policy stays in force in its old form until the new registration is verified.
+        // An edited policy stays in effect in its old form until the new registration is verified.
         let is_edited = stored.parsed.as_ref().is_ok_and(|policy| state.concluded.as_ref() != Some(&policy.spec_hash));
         if is_in_force && is_edited {
             return None;
@@ -381,8 +381,8 @@ impl Controller {
                 EventReason::PolicyAccepted,
                 Code::Programmed,
                 match status["initializerName"].as_str() {
-                    Some(initializer) => format!("in force; initializer `{initializer}`"),
-                    None => format!("in force by {}", status["engine"].as_str().unwrap_or_default()),
+                    Some(initializer) => format!("in effect; initializer `{initializer}`"),
+                    None => format!("in effect by {}", status["engine"].as_str().unwrap_or_default()),
                 },
             ),
             Readiness::Rejected { code, message } => (EventReason::PolicyRejected, *code, message.clone()),

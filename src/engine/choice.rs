@@ -21,9 +21,9 @@ pub struct Questions<'a> {
     pub can: &'a Ability<'a, Unavailable>,
     /// The same, including the server's answer about the rendered registration.
     pub takes: &'a Ability<'a, Hindrance>,
-    /// Whether a policy is in force on this resource. A later policy of the same priority never displaces such a policy.
+    /// Whether a policy is in effect on this resource. A later policy of the same priority never displaces such a policy.
     pub is_in_force: &'a dyn Fn(&Arc<Kind>, &Policy) -> bool,
-    /// Whether a policy is in force in its form from before an edit. A policy that is new does not take its place.
+    /// Whether a policy is in effect in its form from before an edit. A policy that is new does not take its place.
     pub is_edited: &'a dyn Fn(&Policy) -> bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Choice {
 /// # Guarantees
 /// A policy affects those of its own and of lower priorities. A policy that is refused on one resource is served on none, and does
 /// not affect other policies. If policies of one priority cannot be served together, one at a time is refused: the first that
-/// does not fit those before it. In that order policies in force come first.
+/// does not fit those before it. In that order policies in effect come first.
 pub fn choose(policies: &[Arc<Policy>], questions: &Questions<'_>) -> Choice {
     let alone = policies.iter().filter_map(|policy| Some((policy.name.clone(), impossible(policy, questions)?)));
     let mut refused: BTreeMap<_, _> = alone.collect();
@@ -323,7 +323,7 @@ impl Meeting<'_> {
     /// The first policy that `engine` cannot serve together with those before it, and the reason. `reason` is why the engine
     /// cannot serve all.
     ///
-    /// The culprit is never a policy in force, because the server accepted it before. If all policies are in force, nothing
+    /// The culprit is never a policy in effect, because the server accepted it before. If all policies are in effect, nothing
     /// is decided.
     fn culprit(&self, engine: EngineName, reason: Unavailable) -> Result<(Arc<Policy>, Unavailable), Impasse> {
         let policies = self.in_force_first();
@@ -418,13 +418,13 @@ mod tests {
         Kind::find(if resource == "pods" { "" } else { "apps" }, resource).unwrap().clone()
     }
 
-    /// Chooses where no policy is in force, and the server accepts everything.
+    /// Chooses where no policy is in effect, and the server accepts everything.
     fn choose(policies: &[Arc<Policy>], can: &Ability<'_, Unavailable>) -> Choice {
         let takes = |engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]| Ok(can(engine, kind, policies)?);
         super::choose(policies, &Questions { can, takes: &takes, is_in_force: &|_, _| false, is_edited: &|_| false })
     }
 
-    /// Chooses where only WEBHOOK works, `refuses` is the server's answer, and the policies `in_force` are in force.
+    /// Chooses where only WEBHOOK works, `refuses` is the server's answer, and the policies `in_force` are in effect.
     fn choose_asking(
         policies: &[Arc<Policy>],
         refuses: impl Fn(&[&str]) -> Result<(), Hindrance>,
@@ -494,8 +494,8 @@ mod tests {
                 &policies,
                 &Questions { can: &can, takes: &takes, is_in_force: &is_in_force, is_edited: &|_| false },
             );
-            assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), engine)]), "{in_force} is in force");
-            assert_eq!(Vec::from_iter(choice.refused.keys()), [refused], "{in_force} is in force");
+            assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), engine)]), "{in_force} is in effect");
+            assert_eq!(Vec::from_iter(choice.refused.keys()), [refused], "{in_force} is in effect");
         }
     }
 
@@ -603,7 +603,7 @@ mod tests {
             assert_eq!(choice.refused.keys().collect::<Vec<_>>(), ["c"], "{in_force:?}");
             assert_eq!(choice.engines[&kind("pods")], WEBHOOK);
         }
-        // Within one priority, those in force stay.
+        // Within one priority, those in effect stay.
         let policies = [ranked("a", "Auto", 5, pods), ranked("b", "Auto", 0, pods), ranked("c", "Auto", 0, pods)];
         assert_eq!(choose_asking(&policies, refuses, &["c"]).refused.keys().collect::<Vec<_>>(), ["b"]);
     }
@@ -663,7 +663,7 @@ mod tests {
         })
     }
 
-    /// Chooses where the server takes no two policies of one pair together, and those with a bit in `in_force` are in force.
+    /// Chooses where the server takes no two policies of one pair together, and those with a bit in `in_force` are in effect.
     fn choose_around(policies: &[Arc<Policy>], pair: (usize, usize), in_force: u8) -> Choice {
         let index = |policy: &Policy| policy.name.rsplit('-').next().unwrap().parse::<usize>().unwrap();
         let takes = |engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]| {
@@ -686,7 +686,7 @@ mod tests {
             let mut turned = set.clone();
             turned.rotate_left(turn % set.len());
             let around = choose_around(&turned, pair, in_force);
-            // A server that refuses what is in force together has another cause, and nothing is decided.
+            // A server that refuses what is in effect together has another cause, and nothing is decided.
             prop_assume!(around.undecided.is_empty());
             // Of two reasons that both hold, which one is told may depend on the order.
             let names = |choice: &Choice| choice.refused.keys().cloned().collect::<Vec<_>>();

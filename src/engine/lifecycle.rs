@@ -1,4 +1,4 @@
-//! The life of one registration, as a pure state machine: from unregistered over registering to in force, and back.
+//! The life of one registration, as a pure state machine: from unregistered over registering to in effect, and back.
 //!
 //! A registration belongs to one policy (Initializer), to all policies on one kind (the other engines), or to none (the author
 //! check). All of them follow the same rules. [`Registration::step`] takes an event and returns actions. The caller runs the
@@ -7,7 +7,7 @@
 //! | state | an event leads to |
 //! |---|---|
 //! | [`Phase::Unregistered`] | `Registering`, unless a hold or a pause after a failure forbids it |
-//! | [`Phase::Registering`] | `InForce`; after a failure back to what was in force before, or `Unregistered` |
+//! | [`Phase::Registering`] | `InForce`; after a failure back to what was in effect before, or `Unregistered` |
 //! | [`Phase::InForce`] | `Registering` after a change or an edit by hand; `AskingOwners` when a part was deleted |
 //! | [`Phase::AskingOwners`] | a hold if the owners still exist, because then a person deleted it; else `Unregistered` |
 //! | [`Phase::Unregistering`] | `Unregistered` |
@@ -104,7 +104,7 @@ impl Live {
     }
 }
 
-/// Why a registration is not in force, and what still is.
+/// Why a registration is not in effect, and what still is.
 pub type Failure = (Unavailable, Option<Live>);
 
 /// The inputs of the rules beside the state and the event.
@@ -180,7 +180,7 @@ impl Event {
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write `wanted`, verify it, and remove all other objects of this registration. `before` is in force until then.
+    /// Write `wanted`, verify it, and remove all other objects of this registration. `before` is in effect until then.
     Register {
         wanted: Arc<Wanted>,
         before: Option<Arc<Live>>,
@@ -194,7 +194,7 @@ pub enum Action {
     Expect(Arc<Live>, BTreeSet<RegistrationKey>),
     /// Remember that the server rejected `wanted`, so that the planner tries another engine or another set of policies.
     NoteFailure(Arc<Wanted>, Unavailable),
-    /// Publish what is in force, because it changed.
+    /// Publish what is in effect, because it changed.
     Publish,
     Report(Notice),
     /// Drop the state of this registration, because nothing needs it.
@@ -205,9 +205,9 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     Registered(Arc<Live>),
-    /// The registration is not in force.
+    /// The registration is not in effect.
     NotInForce(Arc<Wanted>, Unavailable),
-    /// The new form is not in force; the old form still is.
+    /// The new form is not in effect; the old form still is.
     KeptBefore(Arc<Wanted>, Unavailable),
     /// A person deleted the object.
     Held(Option<RegistrationKey>, Hold),
@@ -228,7 +228,7 @@ pub enum Standing<'a> {
 pub enum Phase {
     #[default]
     Unregistered,
-    /// A task writes and verifies. Holds what was in force before.
+    /// A task writes and verifies. Holds what was in effect before.
     Registering(Option<Arc<Live>>),
     InForce(Arc<Live>),
     /// An object was deleted, and a task asks whether its owners were deleted, too.
@@ -237,7 +237,7 @@ pub enum Phase {
     Unregistering,
 }
 
-/// A new form that could not replace what is in force.
+/// A new form that could not replace what is in effect.
 #[derive(Clone, Debug, PartialEq)]
 struct Rejected {
     wanted: Arc<Wanted>,
@@ -254,9 +254,9 @@ pub struct Registration {
     hold: Option<Hold>,
     /// While unregistered: no new attempt before this time.
     retry_at: Option<Instant>,
-    /// While in force: when to verify it again.
+    /// While in effect: when to verify it again.
     verify_at: Option<Instant>,
-    /// Why the registration is not in force.
+    /// Why the registration is not in effect.
     reason: Option<Unavailable>,
     rejected: Option<Rejected>,
     /// The deleted objects that have not come back, with their last metadata.
@@ -266,7 +266,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// What is in force, even while a task changes it.
+    /// What is in effect, even while a task changes it.
     pub fn live(&self) -> Option<&Arc<Live>> {
         match &self.phase {
             Phase::InForce(live) | Phase::Registering(Some(live)) | Phase::AskingOwners(live, _) => Some(live),
@@ -274,7 +274,7 @@ impl Registration {
         }
     }
 
-    /// What is in force while no task changes it.
+    /// What is in effect while no task changes it.
     pub fn at_rest(&self) -> Option<&Arc<Live>> {
         match &self.phase {
             Phase::InForce(live) => Some(live),
@@ -295,7 +295,7 @@ impl Registration {
         self.hold.is_some()
     }
 
-    /// Why the wanted form is not in force.
+    /// Why the wanted form is not in effect.
     pub fn reason(&self) -> Option<&Unavailable> {
         self.reason.as_ref().or_else(|| self.rejected.as_ref().map(|rejected| &rejected.reason))
     }
@@ -374,7 +374,7 @@ impl Registration {
         vec![Action::Unregister]
     }
 
-    /// Compares what is in force with `wanted`. Writes `wanted` only if it `is_ready`.
+    /// Compares what is in effect with `wanted`. Writes `wanted` only if it `is_ready`.
     fn compare(
         &mut self,
         wanted: &Arc<Wanted>,
@@ -603,12 +603,12 @@ impl Registration {
     }
 }
 
-/// What a repeated verification means for a registration that was in force.
+/// What a repeated verification means for a registration that was in effect.
 #[derive(Debug, PartialEq)]
 enum Judgement {
     /// The registration stays as it is. Verify again after that pause.
     AskAgain(Duration),
-    /// The registration is in force, as far as a dry run can show.
+    /// The registration is in effect, as far as a dry run can show.
     InForce(Option<Unverified>),
     WithoutEffect,
 }
@@ -637,7 +637,7 @@ pub fn is_lasting(reason: &Unavailable) -> bool {
     )
 }
 
-/// Whether the server rejected the registration itself, so that the earlier one stays in force.
+/// Whether the server rejected the registration itself, so that the earlier one stays in effect.
 pub fn is_rejection(reason: &Unavailable) -> bool {
     matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken)
 }

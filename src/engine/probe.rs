@@ -1,4 +1,4 @@
-//! Verifies registrations by probes: dry-run creates of objects that ask whether a registration is in force.
+//! Verifies registrations by probes: dry-run creates of objects that ask whether a registration is in effect.
 
 use super::registrar::{Registrar, name_of, refuses};
 use super::trial::{self, Strictness};
@@ -21,7 +21,7 @@ pub type Verification = Result<Option<Unverified>, Unavailable>;
 
 /// What a dry-run create shows of a registration.
 pub enum ProbeResult {
-    /// It is in force.
+    /// It is in effect.
     Shown,
     /// Not yet, with the server's message.
     NotYet(Option<String>),
@@ -51,7 +51,7 @@ struct Probe<'a> {
     asks: &'a str,
 }
 
-/// Verifies by dry-run creates that `objects`, which `engine` rendered and which are registered, are in force. Changes
+/// Verifies by dry-run creates that `objects`, which `engine` rendered and which are registered, are in effect. Changes
 /// nothing.
 pub async fn verify(registrar: &Registrar, engine: EngineName, objects: &[Value]) -> Verification {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
@@ -167,7 +167,7 @@ pub(super) async fn repeat<F: Future<Output = Result<ProbeResult, Unavailable>>>
     }
 }
 
-/// An object that asks whether a registration is in force. `asks` is the value of its label [`PROBE`].
+/// An object that asks whether a registration is in effect. `asks` is the value of its label [`PROBE`].
 pub(super) fn object(kind: &Kind, resource: &ApiResource, asks: &str) -> Value {
     let mut object = trial::sample(kind, resource);
     object["metadata"]["labels"][PROBE] = Value::from(asks);

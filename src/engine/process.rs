@@ -47,7 +47,7 @@ pub trait Worker: Waiting {
     /// watches of the kinds must be in sync.
     ///
     /// # Errors
-    /// Why it is not in force. After a failed verification it is not registered either, unless the server does not answer.
+    /// Why it is not in effect. After a failed verification it is not registered either, unless the server does not answer.
     fn register<'a>(
         &'a self,
         policy: &'a Policy,

@@ -27,7 +27,7 @@ use tracing::info;
 /// The annotation that we set on a registration before we delete it ourselves.
 const REMOVING: &str = "scpol.dev/removing";
 
-/// A failed call, as the reason why a policy is not in force.
+/// A failed call, as the reason why a policy is not in effect.
 impl From<CallError> for Unavailable {
     fn from(error: CallError) -> Self {
         let code = match error.code() {
@@ -195,7 +195,7 @@ pub struct Edition {
     version: u64,
     /// The server increments it with each change outside of the metadata.
     generation: i64,
-    /// Our annotations, without the mark of removal. Replicas read there what is in force.
+    /// Our annotations, without the mark of removal. Replicas read there what is in effect.
     annotations: BTreeMap<String, Value>,
 }
 
@@ -232,7 +232,7 @@ pub enum Meanwhile {
 /// reject.
 ///
 /// # Errors
-/// Why they are not in force. Some of them may be registered then: see [`restore`].
+/// Why they are not in effect. Some of them may be registered then: see [`restore`].
 pub async fn register(
     registrar: &Registrar,
     engine: EngineName,
@@ -264,7 +264,7 @@ pub async fn register(
     Ok((unverified, editions))
 }
 
-/// Registers `before` again, which was in force until `objects` failed to replace it. First the other objects are deleted. Then
+/// Registers `before` again, which was in effect until `objects` failed to replace it. First the other objects are deleted. Then
 /// the injecting objects of `before` are written, and last the rejecting ones. Returns the editions of `before`.
 ///
 /// # Errors

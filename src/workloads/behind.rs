@@ -84,7 +84,7 @@ impl Around<'_> {
         };
         let fix = match why {
             Some(code) => code.fix().to_owned(),
-            None if !is_in_force => "put the policy in force first: what is created now comes without it".to_owned(),
+            None if !is_in_force => "put the policy in effect first: what is created now comes without it".to_owned(),
             None => remedy(&taken_out, workload, self.resource),
         };
         let detail = match lag {

@@ -515,7 +515,7 @@ mod tests {
         census.counts(&PolicyRef::of_cluster("p"))
     }
 
-    /// The only container lacks the variable that the marker lists. A policy that is in force names that container: only
+    /// The only container lacks the variable that the marker lists. A policy that is in effect names that container: only
     /// where it matches, the container is not the user's own, so that nothing is added there.
     #[test]
     fn a_workload_is_counted_as_a_decision_by_all_policies_would_find_it() {

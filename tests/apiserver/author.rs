@@ -72,7 +72,7 @@ impl Office {
     }
 
     async fn is_in_force(&self, own: &str) -> Result<()> {
-        within(LIMIT, "the check is in force, and the rights are", || async {
+        within(LIMIT, "the check is in effect, and the rights are", || async {
             let wide = self.create_dry(&policy("probe", json!(null))).await;
             let named = self.create_dry(&policy("probe", json!([own]))).await;
             Ok(wide.is_err() && named.is_ok())

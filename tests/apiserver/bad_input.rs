@@ -65,7 +65,7 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
     a_missing_volume_is_reported_for_the_workload_that_lacks_it(&world).await?;
 
-    // A good policy that becomes a bad one is taken out; made good again, it is in force again.
+    // A good policy that becomes a bad one is taken out; made good again, it is in effect again.
     world.edit_policy("good", json!({ "suspnd": true })).await?;
     wait_condition(&world.cluster, "good", "Accepted", "False", "UnknownField").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await? == ["scpol-mount"]) }).await?;

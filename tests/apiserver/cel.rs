@@ -199,7 +199,7 @@ impl Server {
             }
         };
         let mut warnings = Vec::new();
-        within(LIMIT, "the policy is in force", || async {
+        within(LIMIT, "the policy is in effect", || async {
             Ok(self.warnings(&path, &object).await?.iter().any(|warning| warning.contains(SENTINEL)))
         })
         .await?;

@@ -101,7 +101,7 @@ async fn before_the_installation_it_tells_what_the_server_must_be_started_with()
     let found = check_as(&whole, User::Bystander, &["--pre"]).await?;
     found.has("your rights", &[("Problem", "SCP0304")]);
     found.has("your rights to grant", &[("Problem", "SCP0304")]);
-    assert_eq!((found.code, found.of("definition")), (1, vec![("Unknown", "SCP0326")]));
+    assert_eq!((found.code, found.of("CRD")), (1, vec![("Unknown", "SCP0326")]));
     found.says("create/get/initialize/patch deployments.apps")?;
     let found = check(&whole, &["--engine", "Sidecar"]).await?;
     assert_eq!(found.code, 2);
@@ -132,7 +132,7 @@ async fn on_a_current_server_it_tells_which_engines_there_are() -> Result<()> {
     assert_eq!((found.code, found.bad()), (1, vec![("engine Initializer", "Problem", "SCP0301")]), "{}", found.printed);
     let found = check(&cluster, &[]).await?;
     let expected = [
-        ("definition", "Problem", "SCP0327"),
+        ("CRD", "Problem", "SCP0327"),
         ("operator", "Problem", "SCP0327"),
         ("leader", "Problem", "SCP0329"),
         ("rights", "Problem", "SCP0304"),
@@ -152,7 +152,7 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
     assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
     for check in [
         "server",
-        "definition",
+        "CRD",
         "operator",
         "leader",
         "release",
@@ -188,7 +188,7 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
     let older =
         json!([{ "op": "remove", "path": "/spec/validation/openAPIV3Schema/properties/spec/properties/validations" }]);
     world.patch(definition, &older).await?;
-    let found = world.checks("definition", &[("Problem", "SCP0328")]).await?;
+    let found = world.checks("CRD", &[("Problem", "SCP0328")]).await?;
     found.says("it lacks `spec.validations`")?;
     Ok(())
 }
@@ -264,7 +264,7 @@ async fn who_may_not_look_learns_that_it_cannot_be_told() -> Result<()> {
         "the refusal itself shows that the plugin is on: {}",
         found.printed
     );
-    for check in ["definition", "leader", "rights", "policies", "waiting objects"] {
+    for check in ["CRD", "leader", "rights", "policies", "waiting objects"] {
         found.has(check, &[("Unknown", "SCP0326")]);
     }
     assert_eq!(found.code, 2, "{}", found.printed);
@@ -404,7 +404,7 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
     world.checks("certificate", &[("Ok", "-"), ("Problem", "SCP0322")]).await?;
     world.delete(&webhook).await?;
     let found = world.checks("registrations", &[("Problem", "SCP0306")]).await?;
-    found.says("policy `hooked` is said to be in force, and there is no mutatingwebhookconfigurations")?;
+    found.says("policy `hooked` is said to be in effect, and there is no mutatingwebhookconfigurations")?;
     operator.signal("CONT")?;
     wait_condition(&world.cluster, "hooked", "Ready", "False", "RemovedByHand").await?;
     world.checks("policy hooked", &[("Problem", "SCP0306")]).await?;

@@ -158,7 +158,7 @@ async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Res
     };
     assert!(late.starts_with("Deployment default/late: it was created without all\n"), "{late}");
     assert!(late.contains("missed it") && late.contains("what runs is never changed"), "{late}");
-    assert!(late.contains("all is not in force: no operator has seen it"), "{late}");
+    assert!(late.contains("all is not in effect: no operator has seen it"), "{late}");
     let (code, json) =
         scpol(&world.cluster, &["explain", "deployments.apps/web", "-n", "default", "-o", "json"]).await?;
     let report: Value = serde_json::from_str(&json)?;

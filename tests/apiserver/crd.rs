@@ -140,7 +140,9 @@ fn without_nulls(value: &Value) -> Value {
 
 async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) -> Result<()> {
     let status = json!({
-        "conditions": [{ "type": "Ready", "status": "True", "reason": "Programmed", "message": "SCP0002: in force",
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "Programmed", "message": "SCP0002: in effect",
+            "lastTransitionTime": "2020-02-02T02:02:02Z", "observedGeneration": 1 },
+            { "type": "Programmed", "status": "False", "reason": "Suspended", "message": "SCP0003: suspended",
             "lastTransitionTime": "2020-02-02T02:02:02Z", "observedGeneration": 1 }],
         "observedGeneration": 1, "engine": "Initializer", "initializerName": "minimal.scpol.dev",
         "matched": 3, "injected": 2, "edited": 0, "outdated": 1, "missed": 0, "failed": 0, "pending": 0,
@@ -161,19 +163,19 @@ async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) ->
     let table = |arguments: &'static [&'static str]| async {
         cluster.kubectl_output(User::Admin, arguments).await.map(|text| rows(&text))
     };
-    let header = ["NAME", "READY", "REASON", "ENGINE", "MATCHED", "INJECTED", "AGE"];
+    let header = ["NAME", "READY", "PROGRAMMED", "REASON", "ENGINE", "MATCHED", "INJECTED", "AGE"];
     for name in ["sidecarpolicies", "sidecarpolicy", "scpol", "sidecars"] {
         let text = cluster.kubectl_output(User::Admin, &["get", name]).await?;
         assert_eq!(rows(&text)[0], header, "kubectl get {name}");
     }
     assert_eq!(
-        table(&["get", "scpol", "minimal"]).await?[1][..6],
-        ["minimal", "True", "Programmed", "Initializer", "3", "2"]
+        table(&["get", "scpol", "minimal"]).await?[1][..7],
+        ["minimal", "True", "False", "Programmed", "Initializer", "3", "2"]
     );
     let wide = table(&["get", "scpol", "minimal", "-o", "wide"]).await?;
-    assert_eq!(wide[0][6..], ["EDITED", "UPDATED", "AGE", "MESSAGE", "INITIALIZER"]);
-    assert_eq!(wide[1][6..8], ["0", "1"]);
-    assert_eq!(wide[1][9..].join(" "), "SCP0002: in force minimal.scpol.dev");
+    assert_eq!(wide[0][7..], ["EDITED", "UPDATED", "AGE", "MESSAGE", "INITIALIZER"]);
+    assert_eq!(wide[1][7..9], ["0", "1"]);
+    assert_eq!(wide[1][10..].join(" "), "SCP0002: in effect minimal.scpol.dev");
     Ok(())
 }
 

@@ -112,7 +112,7 @@ async fn a_backup_of_an_earlier_revision_comes_with_the_present_one() -> Result<
     ensure!(image_of(&stored, "envoy") == "envoy:1", "{stored}");
     world.edit_policy("envoy", spec("envoy:2")).await?;
     in_force(&world.cluster, "envoy").await?;
-    within(LIMIT, "the edit is in force", || async {
+    within(LIMIT, "the edit is in effect", || async {
         let new = request(&world.admin, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &deployment("new")).await?;
         Ok(image_of(&new, "envoy") == "envoy:2")
     })
@@ -151,7 +151,7 @@ async fn admission_policies_let_an_earlier_revision_through_under_fail_and_nothi
         body["spec"]["template"]["spec"]["containers"][1]["image"] = json!(image);
         body
     };
-    within(LIMIT, "the edit is in force", || async {
+    within(LIMIT, "the edit is in effect", || async {
         let new = request(&world.admin, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &deployment("new")).await?;
         Ok(image_of(&new, "envoy") == "envoy:2")
     })

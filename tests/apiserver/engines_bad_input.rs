@@ -82,7 +82,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     let message = refused(&world, "odd", "Programmed", "NotExpressible").await?;
     assert!(message.contains("`[object].exists(variables"), "{message}");
     // The policy stays in effect in its old form.
-    assert!(message.contains("what was in force before this edit stays in force"), "{message}");
+    assert!(message.contains("what was in effect before this edit stays in effect"), "{message}");
     shows(&world, &["app", "odd", "plain"]).await?;
     assert_eq!(engine_of(&world, "plain").await?, "Webhook");
     world.edit_policy("odd", json!({ "suspend": true })).await?;
@@ -370,7 +370,7 @@ async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
         for status in statuses.map(|event| event["requestObject"]["status"].clone()) {
             let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
             let is_ready = conditions.iter().any(|told| told["type"] == "Ready" && told["status"] == "True");
-            ensure!(!is_ready || status["observedGeneration"] == 1, "{engine}: told to be in force: {status}");
+            ensure!(!is_ready || status["observedGeneration"] == 1, "{engine}: told to be in effect: {status}");
         }
     }
     Ok(())

@@ -58,7 +58,7 @@ async fn the_file_for_current_servers_installs_everything_and_a_second_time_noth
     request(&cluster.admin(), "POST", pods, &pod).await.context("Pod Security `restricted` lets our own pods in")?;
     let mut lax = pod;
     lax["spec"]["containers"][0]["securityContext"] = json!({});
-    assert!(request(&cluster.admin(), "POST", pods, &lax).await.is_err(), "and is in force");
+    assert!(request(&cluster.admin(), "POST", pods, &lax).await.is_err(), "and is in effect");
     for question in [["patch", "deployments.apps"], ["update", "pods"], ["list", "secrets"], ["get", "secrets"]] {
         assert!(
             !may(&cluster, &question).await?,

@@ -26,6 +26,7 @@ mod admission_policy;
 mod agreement;
 mod author;
 mod bad_input;
+mod bug_report;
 mod burst;
 mod cel;
 mod chart;
@@ -90,6 +91,7 @@ const TESTS: &[&[runner::Test]] = &[
     admission_policy::TESTS,
     author::TESTS,
     bad_input::TESTS,
+    bug_report::TESTS,
     burst::TESTS,
     cel::TESTS,
     chart::TESTS,

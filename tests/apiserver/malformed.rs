@@ -87,7 +87,7 @@ async fn refused_or_told(world: &World) -> Result<usize> {
         );
     }
     let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
-    assert_eq!(containers(&created), ["app"], "no malformed policy is in force");
+    assert_eq!(containers(&created), ["app"], "no malformed policy is in effect");
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
     Ok(stored.len())
 }

@@ -246,7 +246,7 @@ async fn one_comes_beside_one_that_fails(
 ) -> Result<()> {
     proxy.set(vec![answering(does)]);
     world.policy(faulty, policy(world, engine, faulty)).await?;
-    within(LIMIT, "`faulty` is told not to be in force", || async {
+    within(LIMIT, "`faulty` is told not to be in effect", || async {
         let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
         let is_told = ready["status"] == "False" && proxy.happened() > 0;
         ensure!(is_told || *does == Does::DropAnswer, "{ready}");
@@ -255,7 +255,7 @@ async fn one_comes_beside_one_that_fails(
         Ok(is_told || ready["status"] == "True")
     })
     .await?;
-    // Who comes later comes in force beside it.
+    // Who comes later comes in effect beside it.
     world.enforce(later, policy(world, engine, later)).await?;
     assert_eq!(engine_of(world, later).await?, engine);
     in_force(&world.cluster, "neighbour").await?;
@@ -281,7 +281,7 @@ async fn an_edit_that_is_not_taken_changes_nothing(
     };
     proxy.set(vec![answering(does)]);
     world.edit_policy(faulty, edit).await?;
-    within(LIMIT, "the edit is told not to be in force", || async {
+    within(LIMIT, "the edit is told not to be in effect", || async {
         let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
         Ok(proxy.happened() > 0 && (ready["status"] == "False" || is_taken))
     })

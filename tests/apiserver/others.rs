@@ -216,7 +216,7 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
     let names_it = |text: &str| text.contains("ValidatingAdmissionPolicy 'images'");
     assert!(refused["message"].as_str().is_some_and(names_it), "{refused}");
     no_strict_policy(&world, "images").await?;
-    within(tried_again(), "it is in force", || async {
+    within(tried_again(), "it is in effect", || async {
         Ok(condition(&world.cluster, "envoy", "Programmed").await?.is_some_and(|told| told["status"] == "True"))
     })
     .await?;

@@ -172,7 +172,7 @@ async fn a_suspended_policy_is_removed_from_templates_and_what_is_edited_stays()
     let by_hand = json!([{ "op": "add", "path": "/spec/template/spec/containers/1/args", "value": ["--by-hand"] }]);
     world.patch(&path("edited"), &by_hand).await?;
     let said = rollout(&world, &["remove", "envoy", "--yes"], 2).await?;
-    ensure!(said.contains("is in force"), "{said}");
+    ensure!(said.contains("is in effect"), "{said}");
     suspend(&world).await?;
     let said = rollout(&world, &["remove", "envoy"], 2).await?;
     ensure!(said.contains("would be removed") && said.contains("give `--yes` to change 1 workload"), "{said}");

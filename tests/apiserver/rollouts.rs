@@ -1054,7 +1054,7 @@ async fn a_pod_is_evicted_after_a_refused_update_only_if_a_new_one_would_be_acce
                 "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] },
             });
             request(&world.admin, "POST", &format!("{path}ybindings"), &binding).await?;
-            within(LIMIT, "the policy is in force", || async {
+            within(LIMIT, "the policy is in effect", || async {
                 let list =
                     request(&world.admin, "GET", &format!("{PODS}?labelSelector=app%3Dweb"), &Value::Null).await?;
                 let pod = list["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();

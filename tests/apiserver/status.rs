@@ -79,7 +79,7 @@ async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_
 
 /// Waits until the operator injects the edited template; keeps the first Deployment that has it.
 async fn the_edit_is_in_force(world: &World) -> Result<()> {
-    within(LIMIT, "the edit is in force", || async {
+    within(LIMIT, "the edit is in effect", || async {
         let name = format!(
             "new-{}",
             world.get(DEPLOYMENTS).await?.map_or(0, |list| list["items"].as_array().map_or(0, Vec::len))
@@ -245,7 +245,7 @@ async fn status_watches_policies_until_it_is_interrupted() -> Result<()> {
     let new = all.line().await?;
     assert!(new.starts_with("log    Unknown"), "only the policy that is new, below the others: {new}");
     let ready = json!({
-        "type": "Ready", "status": "True", "reason": "Programmed", "message": "in force",
+        "type": "Ready", "status": "True", "reason": "Programmed", "message": "in effect",
         "lastTransitionTime": "2024-01-01T00:00:00Z",
     });
     let status = json!({ "conditions": [ready], "matched": 40, "injected": 12, "missed": 28 });

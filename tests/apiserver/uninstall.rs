@@ -271,7 +271,7 @@ async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -
     // It is down, as after a crash, and its registration is left.
     operator.kill().await?;
     let (code, told) = world.uninstalls(&["-y"]).await?;
-    assert!(code == 0 && told.contains("SidecarPolicy envoy: status: not in force"), "{code}: {told}");
+    assert!(code == 0 && told.contains("SidecarPolicy envoy: status: not in effect"), "{code}: {told}");
     wait_condition(&world.cluster, "envoy", "Ready", "False", "Stopped").await?;
     support::apply_without_deployment(&world.cluster).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;

@@ -139,7 +139,7 @@ impl Scene {
         for registration in self.rendered(kind)? {
             let revision = revision_of(&registration).context("a revision")?.to_owned();
             let refuses = registration["kind"] == "ValidatingWebhookConfiguration";
-            let what = format!("{} {revision} of {kind:?} is in force", registration["kind"]);
+            let what = format!("{} {revision} of {kind:?} is in effect", registration["kind"]);
             within(LIMIT, &what, || async {
                 let answer = self.probe(kind, if refuses { PROBE_REFUSE } else { "" }).await?;
                 Ok(match answer {

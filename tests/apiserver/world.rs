@@ -61,7 +61,7 @@ impl World {
         Ok((self, operator))
     }
 
-    /// Creates a SidecarPolicy, and waits until it is in force.
+    /// Creates a SidecarPolicy, and waits until it is in effect.
     pub async fn enforce(&self, name: &str, spec: Value) -> Result<()> {
         self.policy(name, spec).await?;
         in_force(&self.cluster, name).await
@@ -160,7 +160,7 @@ impl World {
             "initializers": [{ "name": initializer, "rules": [{ "apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployments"] }] }],
         });
         request(&self.admin, "POST", CONFIGURATIONS, &body).await?;
-        within(LIMIT, "the foreign initializer is in force", || async {
+        within(LIMIT, "the foreign initializer is in effect", || async {
             Ok(self.assigned().await?.iter().any(|name| name == initializer))
         })
         .await

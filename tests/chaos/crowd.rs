@@ -23,7 +23,7 @@ pub(crate) async fn flood(scene: &Scene) -> Result<()> {
     for number in 0..POLICIES {
         scene.policy(&other(number), elsewhere(number, 0)).await?;
     }
-    within(4 * RECOVERY, "all policies are in force", || async {
+    within(4 * RECOVERY, "all policies are in effect", || async {
         for number in 0..POLICIES {
             scene.in_force(&other(number)).await?;
         }

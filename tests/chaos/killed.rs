@@ -97,7 +97,7 @@ async fn changes(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
     wait_condition(&scene.world.cluster, "envoy", "Ready", "True", "Suspended").await?;
     let mut more = second(5).split_off(2);
     let tried = more.pop().context("one to try")?;
-    within(RECOVERY, "only `agent` is in force", || async {
+    within(RECOVERY, "only `agent` is in effect", || async {
         let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");
         let tried = request(&scene.world.admin, "POST", &path, &tried).await?;
         let is_agent = |names: Vec<String>| names.iter().any(|name| name.starts_with("agent"));

@@ -123,7 +123,7 @@ pub(crate) async fn of_evictions_frozen_at_each_request(scene: &Scene) -> Result
     is_enough(&frozen, freezings.len())
 }
 
-/// Puts a policy for pods in force, and creates three Deployments with two pods each.
+/// Puts a policy for pods in effect, and creates three Deployments with two pods each.
 async fn run_pods(scene: &Scene) -> Result<()> {
     grant(&scene.world).await?;
     scene.ready().await?;
@@ -265,7 +265,7 @@ impl<'a> Pair<'a> {
 }
 
 impl<'a> Rollout<'a> {
-    /// Puts a policy in force, and creates its Deployments. Some have opted out of injection, and some of rollouts. Each `takes` that long
+    /// Puts a policy in effect, and creates its Deployments. Some have opted out of injection, and some of rollouts. Each `takes` that long
     /// to become available.
     async fn begin(scene: &'a Scene, (count, max_unavailable): (usize, usize), takes: Duration) -> Result<Self> {
         grant(&scene.world).await?;

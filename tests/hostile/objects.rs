@@ -110,7 +110,7 @@ async fn on(version: Version, engine: &str) -> Result<()> {
     world.policy("calm", calm).await?;
     for policy in ["envoy", "calm"] {
         // A busy machine compiles the expressions for longer than one trial waits.
-        within(5 * LIMIT, &format!("`{policy}` is in force at last"), || async {
+        within(5 * LIMIT, &format!("`{policy}` is in effect at last"), || async {
             Ok(in_force(&world.cluster, policy).await.is_ok())
         })
         .await?;

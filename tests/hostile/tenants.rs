@@ -126,17 +126,17 @@ impl Creator {
     }
 }
 
-/// The policies are in force inside the API server.
+/// The policies are in effect inside the API server.
 async fn are_inside(world: &World, policies: &[&str]) -> Result<()> {
     for policy in policies {
         wait_condition(&world.cluster, policy, "Programmed", "True", "Programmed").await?;
         let engine = engine_of(world, policy).await?;
-        ensure!(engine == INSIDE, "`{policy}` is in force by {engine}");
+        ensure!(engine == INSIDE, "`{policy}` is in effect by {engine}");
     }
     Ok(())
 }
 
-/// The message of `policy`, which is not in force for the reason `code`.
+/// The message of `policy`, which is not in effect for the reason `code`.
 async fn left_out(world: &World, policy: &str, code: &str) -> Result<String> {
     let told = wait_condition(&world.cluster, policy, "Programmed", "False", code).await?;
     Ok(told["message"].as_str().unwrap_or_default().to_owned())

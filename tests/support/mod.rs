@@ -390,7 +390,7 @@ pub async fn wait_condition(
 
 /// Waits until the last edit of a policy is in effect.
 pub async fn in_force(cluster: &ControlPlane, policy: &str) -> Result<()> {
-    within(LIMIT, &format!("`{policy}` is in force"), || async {
+    within(LIMIT, &format!("`{policy}` is in effect"), || async {
         let stored = policies(cluster).get(policy).await?;
         let conditions = stored.data["status"]["conditions"].as_array().into_iter().flatten();
         let programmed = conditions.into_iter().find(|condition| condition["type"] == "Programmed");

@@ -19,6 +19,8 @@ const OF_A_PAGE: &str = "the name of a command, in the head of a table of a page
 /// It follows the steps of `docs/migrate.md`.
 const CONVERT: &str = "migrate::an_old_initializer_hands_over_and_no_create_hangs_or_is_missed";
 
+const EXAMPLE: &str = "an example of a help, whose commands of ours a test parses";
+
 /// The texts as they stand in the sources.
 pub(crate) const PRINTED: &[(&str, Tried)] = &[
     ("kubectl api-resources", Here("")),
@@ -45,12 +47,16 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
         By("printed::a_pod_is_created_anew_by_the_command_that_status_prints"),
     ),
     ("kubectl get -n {} {} && ", By("printed::a_pod_is_created_anew_by_the_command_that_status_prints")),
+    ("kubectl get pod web -o yaml | scpol uninject -f - --recreate | kubectl replace --force -f -", Name(EXAMPLE)),
+    ("kubectl get scpol", Here("")),
     ("kubectl get scpol {policies_of}", Here("kubectl get scpol envoy")),
     ("kubectl get scpol {}", Here("kubectl get scpol envoy")),
+    ("kubectl kustomize . | scpol inject -f - -p policies -n shop-eu | kubectl apply -f -", Name(EXAMPLE)),
     ("kubectl kustomize FOLDER", Here("kubectl kustomize config/default")),
     ("kubectl kustomize FOLDER | scpol ... -f -", Here("kubectl kustomize config/default | scpol uninject -f -")),
     ("kubectl label initializerconfigurations {configurations} app.kubernetes.io/managed-by=scpol", By(CONVERT)),
     ("kubectl logs", Name("the name of a command, beside `kubectl describe`")),
+    ("kubectl logs -n scpol-system deploy/scpol", Name("it needs a node")),
     (
         r#"kubectl patch scpol {policy} --type=merge -p '{{"spec":{{"updateStrategy":{{"type":"RollingUpdate"}}}}}}'"#,
         Here(r#"kubectl patch scpol envoy --type=merge -p '{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}'"#),
@@ -81,6 +87,7 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
         By("commands::the_examples_of_the_pages_print_what_the_pages_say"),
     ),
     ("scpol lint", Name(OF_A_PAGE)),
+    ("scpol rollout", Name(OF_A_POLICY)),
     ("scpol rollout history {policy}", Here("scpol rollout history envoy")),
     ("scpol rollout remove", Name(OF_A_POLICY)),
     ("scpol rollout restart", Name(OF_A_POLICY)),

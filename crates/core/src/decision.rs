@@ -429,7 +429,7 @@ impl Decision {
             decide_with(common, policy, workload, site)
         } else {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
-            Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
+            Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in effect".into() })
         };
         let mut is_judged = false;
         if policy.is_enforced() && !policy.validations.is_empty() {
@@ -822,7 +822,7 @@ fn templates<'a>(policies: &'a [Arc<Policy>], workload: &Workload, native_sideca
     delivered.map(|delivered| delivered.template()).collect()
 }
 
-/// The `policies` in force of which `workload` has exactly an earlier content: under their own markers, or under those of policies
+/// The `policies` in effect of which `workload` has exactly an earlier content: under their own markers, or under those of policies
 /// whose place they take, and then also the present content of those.
 fn carrying_past(policies: &Policies, workload: &Workload) -> Renewed {
     let mut carried = Renewed::new();

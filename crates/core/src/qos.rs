@@ -37,13 +37,14 @@ pub fn of(workload: &Workload, minor: Option<u32>) -> Option<QosClass> {
     if spec.get("resources").and_then(Value::as_object).is_some_and(|resources| !resources.is_empty()) {
         return None;
     }
-    let lists = if minor.is_none_or(|minor| minor >= COUNTS_INIT_CONTAINERS) {
-        &["containers", "initContainers"][..]
-    } else {
-        &["containers"]
-    };
+    let lists = if counts_init_containers(minor) { &["containers", "initContainers"][..] } else { &["containers"] };
     let containers = lists.iter().filter_map(|list| spec.get(*list)?.as_array()).flatten();
     Some(of_containers(containers.filter_map(Value::as_object)))
+}
+
+/// Whether init containers count on Kubernetes 1.`minor`, or on the newest version.
+pub fn counts_init_containers(minor: Option<u32>) -> bool {
+    minor.is_none_or(|minor| minor >= COUNTS_INIT_CONTAINERS)
 }
 
 /// The class of a pod with these containers.

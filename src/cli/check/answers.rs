@@ -23,7 +23,7 @@ use std::time::Duration;
 /// The check that these findings belong to.
 const CHECK: &str = "registrations";
 
-/// A registration that is in force for long answers at once. The second try is for a replica that has just started.
+/// A registration that is in effect for long answers at once. The second try is for a replica that has just started.
 static TIMING: LazyLock<timing::Registration> = LazyLock::new(|| {
     let limit = Duration::from_secs(1);
     timing::Registration { probe_limit: limit, settling: limit, ..Timing::documented().registration }

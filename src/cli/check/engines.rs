@@ -127,7 +127,7 @@ async fn is_switched_on(engine: &dyn Engine, subject: &CheckSubject<'_>) -> Resu
     match used.count() {
         // Some users may not read the metrics.
         0 => Ok(counters(subject.client()).await.map_or(On::Unproven, |counters| shown(engine, &counters))),
-        used => Ok(On::Yes(format!("{} in force by it", counted(used, "policy is", "policies are")))),
+        used => Ok(On::Yes(format!("{} in effect by it", counted(used, "policy is", "policies are")))),
     }
 }
 

@@ -31,13 +31,13 @@ use std::io::Write;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckOptions {
-    /// Before the installation: only what can be known then, and whether you may install
+    /// Check before the installation: only what can be known then, and whether you may install
     #[arg(long)]
     pre: bool,
-    /// That this engine can be used: Initializer, Webhook or MutatingAdmissionPolicy [default: those that policies use, else any]
+    /// Check that this engine can be used: Initializer, Webhook or MutatingAdmissionPolicy [default: those that policies use, else any]
     #[arg(long, value_name = "NAME", value_parser = engines::parse)]
     engine: Option<EngineChoice>,
-    /// Also that whoever wrote each policy last may still do what it does, by the record that config/author-record keeps
+    /// Check also that the last author of each policy may still do what it does, by the record of config/author-record
     #[arg(long, conflicts_with = "pre")]
     authors: bool,
     /// Exit code 1 for warnings, too

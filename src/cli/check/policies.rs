@@ -18,7 +18,7 @@ pub(super) fn check(subject: &CheckSubject<'_>) -> Vec<CheckItem> {
     let mut items: Vec<_> = subject.stored.iter().flat_map(policy).collect();
     items.extend(subject.stored.iter().filter_map(|policy| unreadable(policy, subject.site)));
     items.extend(subject.policies.iter().filter_map(|policy| {
-        // A policy that is not in force refuses nothing.
+        // A policy that is not in effect refuses nothing.
         let is_programmed =
             |stored: &&Object| stored.name() == policy.name && policies::is_programmed(&policies::status(stored));
         subject.stored.iter().find(is_programmed).filter(|_| policy.is_enforced())?;

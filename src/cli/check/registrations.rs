@@ -1,4 +1,4 @@
-//! Checks the registrations: each policy in force has one, there are no others, none was edited, and each webhook is answered.
+//! Checks the registrations: each policy in effect has one, there are no others, none was edited, and each webhook is answered.
 
 use super::report::CheckItem;
 use super::{CheckSubject, answers};
@@ -32,7 +32,7 @@ fn names(piece: &Piece, (plural, name): &(&str, String)) -> bool {
     piece.resource.plural == *plural && piece.object.name() == name
 }
 
-/// The missing objects of a policy whose status says that it is in force.
+/// The missing objects of a policy whose status says that it is in effect.
 fn missing(subject: &CheckSubject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&Piece]) -> Vec<CheckItem> {
     let stored = subject.stored.iter().find(|stored| stored.name() == policy.name).map(policies::status);
     let Some(status) = stored else { return Vec::new() };
@@ -53,7 +53,7 @@ fn missing(subject: &CheckSubject<'_>, policy: &Policy, ours: &[&Piece], foreign
                 format!("policy `{}`: {plural} `{name}` is there, and was not made by the operator", policy.name);
             return CheckItem::problem(CHECK, Code::NameTaken, message);
         }
-        let message = format!("policy `{}` is said to be in force, and there is no {plural} `{name}`", policy.name);
+        let message = format!("policy `{}` is said to be in effect, and there is no {plural} `{name}`", policy.name);
         CheckItem::problem(CHECK, Code::RemovedByHand, message)
     };
     lacking.map(item).collect()
@@ -130,7 +130,7 @@ fn is_shared_edited(subject: &CheckSubject<'_>, piece: &Piece, engine: &dyn Shar
     is_comparable.then(|| !registration::is_as(&stored, &wanted))
 }
 
-/// The engines by which the policy `name` is in force.
+/// The engines by which the policy `name` is in effect.
 fn engines_of(subject: &CheckSubject<'_>, name: &str) -> String {
     let stored = subject.stored.iter().find(|policy| policy.name() == name);
     stored.and_then(|policy| policies::status(policy).engine).unwrap_or_default()

@@ -54,7 +54,7 @@ fn is_tested(minor: u32) -> bool {
 }
 
 async fn definition(subject: &CheckSubject<'_>, is_early: bool) -> CheckItem {
-    const CHECK: &str = "definition";
+    const CHECK: &str = "CRD";
     match subject.installed.definition().await {
         Err(error) => CheckItem::unknown(CHECK, &error),
         Ok(None) if is_early => CheckItem::ok(CHECK, "not there yet: the install file brings it"),
@@ -66,20 +66,12 @@ async fn definition(subject: &CheckSubject<'_>, is_early: bool) -> CheckItem {
 fn stored_definition(check: &str, piece: &Piece) -> CheckItem {
     let body = piece.object.value();
     if piece.is_terminating() {
-        return CheckItem::problem(
-            check,
-            Code::NotInstalled,
-            "the definition is being deleted, and with it every policy",
-        );
+        return CheckItem::problem(check, Code::NotInstalled, "the CRD is being deleted, and with it every policy");
     }
     let established = condition_in(&body["status"], "Established");
     if established.is_none_or(|condition| condition["status"] != "True") {
         let why = established.and_then(|condition| condition["message"].as_str()).unwrap_or("no reason is told");
-        return CheckItem::problem(
-            check,
-            Code::NotInstalled,
-            format!("the server does not serve the definition: {why}"),
-        );
+        return CheckItem::problem(check, Code::NotInstalled, format!("the server does not serve the CRD: {why}"));
     }
     let ours = if body["apiVersion"] == "apiextensions.k8s.io/v1" {
         serde_json::to_value(crd::v1()).unwrap_or_default()
@@ -88,8 +80,14 @@ fn stored_definition(check: &str, piece: &Piece) -> CheckItem {
     };
     match differences(&fields(&schema(&body)), &fields(&schema(&ours))) {
         None => CheckItem::ok(check, "established, with the fields of this release"),
-        Some(difference) => CheckItem::problem(check, Code::ReleasesDiffer, format!("the definition is of another release: {difference}"))
-            .with_fix("Apply the definition of this release: `scpol crd | kubectl apply -f -` (below 1.16 `scpol crd --api v1beta1`)."),
+        Some(difference) => CheckItem::problem(
+            check,
+            Code::ReleasesDiffer,
+            format!("the CRD is of another release: {difference}"),
+        )
+        .with_fix(
+            "Apply the CRD of this release: `scpol crd | kubectl apply -f -` (below 1.16 `scpol crd --api v1beta1`).",
+        ),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::DiffOptions;
 use crate::api::code::Code;
 use crate::cli::files::{Subject, title};
-use crate::cli::output::unified_diff;
+use crate::cli::output::{painted_diff, unified_diff};
 use crate::decision::Decision;
 use crate::inject::{self, Edit};
 use crate::manifest::{self, Layout};
@@ -290,7 +290,7 @@ impl DiffReport {
                 writeln!(out, "{title}: policy `{policy}` is in it, edited ({code}): {told}")?;
             }
             for changed in self.changed.iter().filter(|changed| options.verbose && !changed.diff.is_empty()) {
-                write!(out, "\n{}", changed.diff)?;
+                write!(out, "\n{}", painted_diff(&changed.diff))?;
             }
             Ok(())
         })

@@ -18,14 +18,14 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(super) struct DiffOptions {
-    /// Policies as they are: files, folders, or - for standard input [default: those in the cluster]
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// Policies as they are: files, folders, or - for standard input (repeatable) [default: those in the cluster]
+    #[arg(long, value_name = "FILE")]
     old: Vec<PathBuf>,
-    /// Policies as they will be; without --old, the cluster keeps those of other names
-    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    /// Policies as they will be (repeatable); without --old, the cluster keeps those of other names
+    #[arg(long, value_name = "FILE", required = true)]
     new: Vec<PathBuf>,
-    /// Workloads: files, folders, or - for standard input [default: those in the cluster]
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    /// Workloads: files, folders, or - for standard input (repeatable) [default: those in the cluster]
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadOptions,
@@ -65,7 +65,7 @@ async fn versions(options: &DiffOptions, site: &Site) -> Result<Versions> {
     if !options.old.is_empty() {
         return Ok(Versions { old: read(&options.old, "--old")?, new });
     }
-    let KnownPolicies { policies: old, invalid, .. } = policies::in_cluster(&options.cluster, site).await?;
+    let KnownPolicies { policies: old, invalid, .. } = policies::in_cluster(&options.cluster, site, "--old").await?;
     for policy in &invalid {
         remark(format_args!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name));
     }

@@ -5,12 +5,15 @@ mod report;
 mod summary;
 
 use super::facts::LiveFacts;
-use super::files::{self, Earlier, ReadOptions, Subject};
+use super::files::{self, Earlier, ReadOptions, Reading, Subject};
+use super::ignored::IgnoreOption;
 use super::live::{self, NotStarting, Requested, Scope};
 use super::output::Printing;
 use super::policies::{self, KnownPolicies};
 use super::site::SiteOptions;
 use super::{Cluster, End};
+use crate::api::code::Code;
+use crate::manifest::File;
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
 use clap::Args;
@@ -22,17 +25,19 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 pub(super) struct ExplainOptions {
     /// Workloads in the cluster: KIND/NAME or KIND NAME, for example deploy/web, or KIND for all of them [default, with -n,
-    /// -A or -l: all that a policy targets]
-    #[arg(value_name = "KIND/NAME", conflicts_with = "files")]
+    /// -A or -l: all that a policy targets]. Or manifests, as with -f, for example web.yaml
+    #[arg(value_name = "KIND/NAME|FILE")]
     target: Vec<String>,
-    /// Manifests instead: files, folders, or - for standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    /// Manifests instead: files, folders, or - for standard input (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     reading: ReadOptions,
-    /// Policies: files, folders, or - for standard input [default: those in the cluster]
-    #[arg(short, long = "policy", value_name = "FILE", num_args = 1..)]
+    /// Policies: files, folders, or - for standard input (repeatable) [default: those in the cluster]
+    #[arg(short, long = "policy", value_name = "FILE")]
     policies: Vec<PathBuf>,
+    #[command(flatten)]
+    ignore: IgnoreOption,
     #[command(flatten)]
     earlier: Earlier,
     #[command(flatten)]
@@ -45,14 +50,36 @@ pub(super) struct ExplainOptions {
     site: SiteOptions,
 }
 
-pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result<End> {
+/// The words among `target` that name workloads, and the files: those of `-f`, and the other words.
+///
+/// # Errors
+/// If there are both, or if a flag about the cluster comes with files.
+fn targets(target: &[String], files: &[PathBuf], scope: &Scope) -> Result<(Vec<String>, Vec<PathBuf>)> {
+    let (words, named): (Vec<_>, Vec<_>) = target.iter().cloned().partition(|word| files::is_file(word));
+    let files = files::both(files, &words.iter().map(PathBuf::from).collect::<Vec<_>>());
+    if let (Some(name), Some(file)) = (named.first(), files.first()) {
+        bail!("`{name}` names workloads of the cluster, and `{}` is a file; give one of both", file.display());
+    }
+    let of_cluster = [("-A", scope.all_namespaces), ("-l", scope.selector.is_some())];
+    if let (Some((flag, _)), Some(file)) = (of_cluster.iter().find(|(_, is_given)| *is_given), files.first()) {
+        bail!("{flag} selects workloads of the cluster, and `{}` is a file; give one of both", file.display());
+    }
+    Ok((named, files))
+}
+
+pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Result<End> {
+    (options.target, options.files) = targets(&options.target, &options.files, &options.scope)?;
     let earlier = &options.earlier.earlier;
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies), ("--earlier", earlier)])?;
     let asked = Requested::parse(&options.target)?;
     let mut site = options.site.site()?;
-    let known = known(&options, &site).await?;
-    let manifests = files::read(&options.files, options.reading.reading())?;
-    let earlier = options.earlier.read(options.reading.reading(), &known.policies)?;
+    let reading = options.reading.reading();
+    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
+    let given = files::read(&options.policies, reading)?;
+    let known = known(&options, &given, &site).await?;
+    let manifests = files::read(&options.files, reading)?;
+    let earlier = options.earlier.read(reading, &known.policies)?;
+    let ignored = options.ignore.with(given.iter().chain(&manifests));
     let known = match options.files.is_empty() && earlier.is_empty() {
         true => known,
         false => {
@@ -69,8 +96,8 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
         let facts = LiveFacts::of_files(facts);
         ToExplain { subjects, not_starting: Vec::new(), facts, place: None, minor: site.minor }
     };
-    let mut reports: Vec<_> =
-        subjects.into_iter().map(|subject| ExplainReport::of(subject, &known, &facts, &site, minor)).collect();
+    let report = |subject| ExplainReport::of(subject, &known, &facts, &site, minor).without(&ignored);
+    let mut reports: Vec<_> = subjects.into_iter().map(report).collect();
     reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
     let printing = &options.printing;
     printing.output.report(
@@ -89,11 +116,12 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
     Ok(End::fine_if(!reports.iter().any(ExplainReport::is_finding)))
 }
 
-async fn known(options: &ExplainOptions, site: &Site) -> Result<KnownPolicies> {
+/// The policies: those in the files `given` or, without any, those of the cluster.
+async fn known(options: &ExplainOptions, given: &[File], site: &Site) -> Result<KnownPolicies> {
     if options.policies.is_empty() {
-        return policies::in_cluster(&options.cluster, site).await;
+        return policies::in_cluster(&options.cluster, site, "--policy").await;
     }
-    let policies = files::policies(&options.policies, options.reading.reading(), site, "--policy")?;
+    let policies = files::policies_in(given, &options.policies, site, "--policy")?;
     Ok(KnownPolicies { policies, ..KnownPolicies::default() })
 }
 

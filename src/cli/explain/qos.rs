@@ -19,7 +19,8 @@ pub(super) struct QualityChange {
 }
 
 impl QualityChange {
-    /// The change between `workload` without the content of any policy and `injected`, on Kubernetes 1.`minor`.
+    /// The change between `workload` without the content of any policy and `injected`, on Kubernetes 1.`minor`; none unless its pods
+    /// were Guaranteed.
     pub(super) fn of(workload: &Workload, injected: &Workload, minor: Option<u32>) -> Option<Self> {
         let undone = inject::undo_anywhere(workload, &[]);
         let bare = undone.map_or_else(|| workload.clone(), |undone| workload.with_body(undone.body));
@@ -27,14 +28,9 @@ impl QualityChange {
         let own: Vec<_> = containers(&bare).map(name).collect();
         let added = containers(injected).filter(|container| !own.contains(&name(container)));
         let cause = |container: &Map<String, Value>| {
-            let cause = match before {
-                QosClass::BestEffort => (qos::of_containers([container]) != QosClass::BestEffort)
-                    .then(|| "has requests or limits".to_owned()),
-                _ => qos::shortfall(container),
-            };
-            cause.map(|cause| format!("container `{}` {cause}", name(container)))
+            qos::shortfall(container).map(|cause| format!("container `{}` {cause}", name(container)))
         };
-        (before != after).then(|| Self {
+        (before == QosClass::Guaranteed && before != after).then(|| Self {
             before: before.to_string(),
             after: after.to_string(),
             code: Code::QualityOfServiceChanged.to_string(),

@@ -4,6 +4,7 @@ use super::qos::QualityChange;
 use crate::api::code::Code;
 use crate::cli::facts::LiveFacts;
 use crate::cli::files::{self, Subject, other_version, plan, title};
+use crate::cli::ignored::Ignored;
 use crate::cli::live::NotStarting;
 use crate::cli::output::{Printing, counted};
 use crate::cli::policies::{InvalidPolicy, KnownPolicies};
@@ -44,7 +45,7 @@ pub(super) struct ExplainReport {
     not_starting: Vec<NotStarting>,
     /// Faults of the workload itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    remarks: Vec<String>,
+    remarks: Vec<Noted>,
     #[serde(skip)]
     title: String,
     /// The owner of the workload, as an argument for another `scpol explain`.
@@ -74,15 +75,41 @@ pub(super) struct PolicyAnswer {
     /// The objects that the additions refer to, and that the workload's namespace must have.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     needs: BTreeSet<String>,
-    /// The reason why the policy is not in force although it is valid.
-    #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
-    idle: Option<String>,
+    #[serde(flatten)]
+    about: AboutPolicy,
     /// Ports that two containers would share, and references to variables that stay unresolved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    ports: Vec<String>,
+    ports: Vec<Noted>,
     /// What other readers of the pod do to the application because of the additions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     effects: Vec<Effect>,
+}
+
+/// What does not depend on the workload.
+#[derive(Serialize, Debug, Default)]
+#[serde(rename_all = "camelCase")]
+struct AboutPolicy {
+    /// The reason why the policy is not in effect although it is valid.
+    #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
+    idle: Option<String>,
+    /// Whom users may ask.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    contact: String,
+}
+
+/// A note, and the code by which it can be ignored.
+#[derive(Serialize, Debug)]
+#[serde(transparent)]
+struct Noted {
+    text: String,
+    #[serde(skip)]
+    code: Option<Code>,
+}
+
+impl Noted {
+    fn new(code: impl Into<Option<Code>>, text: String) -> Self {
+        Self { text, code: code.into() }
+    }
 }
 
 /// Adds to `answers` those of the policies that target the pods of `maker`. Returns the change of their class.
@@ -115,6 +142,8 @@ fn of_pods(
 pub(super) struct Effect {
     code: String,
     message: String,
+    #[serde(skip)]
+    known: Code,
 }
 
 impl Effect {
@@ -130,7 +159,8 @@ impl Effect {
         let bare = readers::bare(workload);
         for policy in readers::added_by(decision) {
             let told = readers::told(&policy, [&bare, injected], maker, facts, site).into_iter();
-            let effects = told.map(|told| Self { code: told.code.to_string(), message: told.message });
+            let effects =
+                told.map(|told| Self { code: told.code.to_string(), message: told.message, known: told.code });
             if let Some(answer) = answers.iter_mut().find(|answer| answer.policy == policy.name) {
                 answer.effects = effects.collect();
             }
@@ -227,7 +257,7 @@ impl ExplainReport {
         if source.is_some() {
             decision.admit_unknown(&known.policies, &placed, site);
             let faults = vet(&mut decision, &placed, site).into_iter();
-            remarks.extend(faults.map(|fault| format!("`{}` {}", fault.field, fault.message)));
+            remarks.extend(faults.map(|fault| Noted::new(None, format!("`{}` {}", fault.field, fault.message))));
             // Of a cluster they are told instead, because no engine knows them.
             readers::leave_out(&mut decision, &placed, &placed, facts, site);
         }
@@ -254,14 +284,18 @@ impl ExplainReport {
         quality_of_service = of_pods.or(quality_of_service);
         if known.policies.kinds().any(|kind| *kind == placed.kind) {
             let names = || known.policies.iter().map(|policy| policy.name.as_str());
-            remarks.extend(unheard(&placed, names).into_iter().map(|(_, message)| message));
+            remarks.extend(unheard(&placed, names).into_iter().map(|(code, message)| Noted::new(code, message)));
         }
         if answers.iter().any(|answer| answer.result != PolicyResult::Skipped) {
-            remarks.extend(beside.unread_in(placed.namespace()));
+            remarks.extend(beside.unread_in(placed.namespace()).map(|message| Noted::new(None, message)));
         }
         answers.sort_by_key(|answer| answer.result == PolicyResult::Skipped);
         for answer in answers.iter_mut().filter(|answer| answer.result != PolicyResult::Skipped) {
-            answer.idle = known.idle.get(&answer.policy).cloned();
+            let policy = known.policies.iter().find(|policy| policy.name == answer.policy);
+            let invalid = known.invalid.iter().find(|policy| policy.name == answer.policy);
+            let contact = policy.map(|policy| &policy.meta.contact).or(invalid.map(|policy| &policy.contact));
+            let idle = known.idle.get(&answer.policy).cloned();
+            answer.about = AboutPolicy { idle, contact: contact.cloned().unwrap_or_default() };
         }
         Self {
             kind: workload.kind_name().to_owned(),
@@ -275,6 +309,19 @@ impl ExplainReport {
             title: title(&placed),
             maker: maker(&workload).map(|(kind, name)| format!("{kind}/{name} -n {}", workload.namespace())),
         }
+    }
+
+    /// The report without the notes whose codes are `ignored`.
+    pub(super) fn without(mut self, ignored: &Ignored) -> Self {
+        let source = self.source.clone().unwrap_or_default();
+        let is_told = |code: Code, policy: &str| !ignored.has(code, &source, policy);
+        self.remarks.retain(|noted| noted.code.is_none_or(|code| is_told(code, "")));
+        self.quality_of_service = self.quality_of_service.filter(|_| is_told(Code::QualityOfServiceChanged, ""));
+        for answer in &mut self.policies {
+            answer.ports.retain(|noted| noted.code.is_none_or(|code| is_told(code, &answer.policy)));
+            answer.effects.retain(|effect| is_told(effect.known, &answer.policy));
+        }
+        self
     }
 
     /// Adds the containers of policies that do not start in the pods of the workload.
@@ -355,7 +402,7 @@ impl ExplainReport {
         if let Some(maker) = &self.maker {
             notes.push(format!("It was made by another object, where such policies decide: scpol explain {maker}"));
         }
-        notes.extend(self.remarks.iter().cloned());
+        notes.extend(self.remarks.iter().map(|noted| noted.text.clone()));
         let not_starting = self.not_starting.iter().map(|NotStarting { policy, container, reason, pods, code, .. }| {
             let pods = counted(*pods, "pod", "pods");
             format!("{policy}: container `{container}` does not start in {pods}: {reason} ({code}); `kubectl describe pod` says why")
@@ -363,15 +410,17 @@ impl ExplainReport {
         notes.extend(not_starting);
         notes.extend(self.quality_of_service.iter().map(QualityChange::note));
         for answer in &self.policies {
-            notes.extend(answer.idle.iter().map(|why| format!("{} is not in force: {why}", answer.policy)));
+            notes.extend(answer.about.idle.iter().map(|why| format!("{} is not in effect: {why}", answer.policy)));
             if !answer.needs.is_empty() {
                 let needs = answer.needs.iter().cloned().collect::<Vec<_>>().join(", ");
                 notes.push(format!("{} needs in namespace `{}`: {needs}", answer.policy, self.namespace));
             }
-            notes.extend(answer.ports.iter().map(|port| format!("{}: {port}", answer.policy)));
+            notes.extend(answer.ports.iter().map(|noted| format!("{}: {}", answer.policy, noted.text)));
             let effects = answer.effects.iter();
-            notes.extend(effects.map(|Effect { code, message }| format!("{}: {message} ({code})", answer.policy)));
+            notes.extend(effects.map(|Effect { code, message, .. }| format!("{}: {message} ({code})", answer.policy)));
         }
+        let contacts = self.policies.iter().filter(|answer| !answer.about.contact.is_empty());
+        notes.extend(contacts.map(|answer| format!("{}: ask {}", answer.policy, answer.about.contact)));
         let fixes: BTreeSet<_> = self.policies.iter().map(|answer| answer.fix).filter(|fix| !fix.is_empty()).collect();
         for fix in fixes {
             let named = self.policies.iter().filter(|answer| answer.fix == fix).map(|answer| answer.policy.as_str());
@@ -432,8 +481,8 @@ impl PolicyAnswer {
             needs: needs(&template),
             ports: shared_ports(&policy.as_written().spec, injected)
                 .into_iter()
-                .map(|(_, field, message)| format!("{field} {message}"))
-                .chain(late_references(policy, injected))
+                .map(|(code, field, message)| Noted::new(code, format!("{field} {message}")))
+                .chain(late_references(policy, injected).into_iter().map(|note| Noted::new(Code::LateReference, note)))
                 .collect(),
             ..Self::default()
         }
@@ -526,15 +575,16 @@ impl PolicyAnswer {
 /// Adds to `answers` the notes on policies whose `appContainers` selects none of the containers of `workload`.
 fn unreached(answers: &mut [PolicyAnswer], decision: &Decision, workload: &Workload) {
     for (policy, message) in decision.unreached(workload) {
-        let answer = answers.iter_mut().find(|answer| answer.policy == policy.name);
-        answer.into_iter().for_each(|answer| answer.ports.push(format!("{message} ({})", Code::NoEffect)));
+        if let Some(answer) = answers.iter_mut().find(|answer| answer.policy == policy.name) {
+            answer.ports.push(Noted::new(Code::NoEffect, format!("{message} ({})", Code::NoEffect)));
+        }
     }
 }
 
 /// The remark on a hook that is injected.
-fn in_hook(decision: &Decision, workload: &Workload) -> Option<String> {
+fn in_hook(decision: &Decision, workload: &Workload) -> Option<Noted> {
     let message = hook(workload).filter(|_| !decision.inject.is_empty())?;
-    Some(format!("It {message} ({})", Code::InHook))
+    Some(Noted::new(Code::InHook, format!("It {message} ({})", Code::InHook)))
 }
 
 /// The first words of a message if the workload has the content of another version of `policy`.

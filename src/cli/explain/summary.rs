@@ -24,9 +24,9 @@ pub(super) fn write(
         return Ok(());
     }
     let invalid = invalid.iter().map(|InvalidPolicy { name, .. }| {
-        format!("{name} is not valid itself, and not in force: `kubectl describe scpol {name}` says why")
+        format!("{name} is not valid itself, and not in effect: `kubectl describe scpol {name}` says why")
     });
-    let idle = idle.iter().map(|(policy, why)| format!("{policy} is not in force: {why}"));
+    let idle = idle.iter().map(|(policy, why)| format!("{policy} is not in effect: {why}"));
     let is_missed = |answer: &PolicyAnswer| answer.result == PolicyResult::Missed;
     let missed = reports.iter().any(|report| report.answers().iter().any(is_missed)).then(|| {
         "missed it: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what runs is never \

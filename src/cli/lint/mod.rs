@@ -4,9 +4,10 @@ mod junit;
 mod sarif;
 
 use super::End;
-use super::files::{self, Recursion, title};
+use super::files::{self, Reading, Recursion, title};
+use super::ignored::{IgnoreOption, Ignored};
 use super::output::{JUNIT, Output, Printing, SARIF, counted};
-use super::site::SiteOptions;
+use super::site::{SiteOptions, one_namespace};
 use crate::api::code::Code;
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{File, Lines, Location, Manifest};
@@ -22,20 +23,25 @@ use std::rc::Rc;
 
 #[derive(Args, Debug)]
 pub(super) struct LintOptions {
-    /// Policies: files, folders (their *.yaml, *.yml and *.json), or - for standard input; other objects are left alone
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    /// The same as -f
+    #[arg(value_name = "FILE", required_unless_present = "files")]
+    words: Vec<PathBuf>,
+    /// Policies: files, folders (their *.yaml, *.yml and *.json), or - for standard input (repeatable). Other objects are ignored
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     recursion: Recursion,
-    /// Workloads that the policies are to fit: files, folders, or - for standard input
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// Workloads that the policies are to fit: files, folders, or - for standard input (repeatable)
+    #[arg(long, value_name = "FILE")]
     manifests: Vec<PathBuf>,
     /// Namespace of the workloads that name none
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = one_namespace)]
     namespace: String,
-    /// Take warnings for errors in the exit code, and refuse documents that have a key twice
+    /// Exit with 1 for warnings, too, and reject documents with a duplicate key
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    ignore: IgnoreOption,
     #[command(flatten)]
     printing: Printing<{ JUNIT | SARIF }>,
     #[command(flatten)]
@@ -43,11 +49,13 @@ pub(super) struct LintOptions {
 }
 
 pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
-    files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
+    let paths = files::both(&options.files, &options.words);
+    files::at_most_one_stdin(&[("-f", &paths), ("--manifests", &options.manifests)])?;
     let context = Context { site: options.site.site()?.for_files() };
     // Faults of one file must not hide those of others.
     let reading = options.recursion.reading(options.strict);
-    let (mut files, mut faults) = source::read_what_can_be(&options.files, reading.walk);
+    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
+    let (mut files, mut faults) = source::read_what_can_be(&paths, reading.walk);
     files::note_asides(&reading.set_aside(&mut files, &mut faults));
     faults.extend(reading.faults(&files));
     files::warn_of_twins(if options.strict { &[] } else { &files });
@@ -55,12 +63,14 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     if found.is_empty() && !faults.is_empty() {
         return Err(files::all(&faults));
     }
-    ensure!(!found.is_empty(), "{}: no SidecarPolicy there; expected one to judge", files::names(&options.files));
+    ensure!(!found.is_empty(), "no SidecarPolicy found in {}", files::names(&paths));
     let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
+    let ignored = options.ignore.with(&files);
     let mut findings = lint::lint(&subjects, &context);
-    let against = against_manifests(options, &subjects, &context);
+    let against = against_manifests(options, &subjects, &context, reading);
     // Findings about the policies are reported even if the manifests are unreadable.
     findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
+    findings.retain(|finding| is_wanted(finding, &subjects, &ignored));
     let report = LintReport::of(&findings, &subjects, &places, files.len());
     let worst = if options.strict { Severity::Warning } else { Severity::Error };
     let unread: Vec<_> = faults.iter().map(ToString::to_string).collect();
@@ -77,23 +87,37 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     Ok(End::fine_if(findings.iter().all(|finding| finding.severity > worst)))
 }
 
+/// Whether `finding` is reported. An error always is, because the operator rejects the policy for it.
+fn is_wanted(finding: &Finding, subjects: &[Subject], ignored: &Ignored) -> bool {
+    let Subject { place, name, .. } = &subjects[finding.subject];
+    finding.severity == Severity::Error || !ignored.has(finding.code, place, name)
+}
+
 /// The reasons why the policies would not be injected into the given workloads.
-fn against_manifests(options: &LintOptions, subjects: &[Subject], context: &Context) -> Result<Vec<Finding>> {
+fn against_manifests(
+    options: &LintOptions,
+    subjects: &[Subject],
+    context: &Context,
+    reading: Reading,
+) -> Result<Vec<Finding>> {
     if options.manifests.is_empty() {
         return Ok(Vec::new());
     }
-    let files = files::read(&options.manifests, options.recursion.reading(options.strict))?;
+    let files = files::read(&options.manifests, reading)?;
+    let ignored = options.ignore.with(&files);
     let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
     let found = files::workloads(&files, policies.kinds(), &options.namespace);
     if found.is_empty() {
         let names = files::names(&options.manifests);
-        bail!("--manifests {names}: no workload there; expected one of {}", files::kinds());
+        bail!("--manifests: no workload found in {names}; expected one of {}", files::kinds());
     }
     let facts = files::facts(&files, &options.namespace);
     let mut findings = Vec::new();
     for found in found {
-        let title = format!("{} ({})", title(&found.placed), found.source.unwrap_or_default());
-        findings.extend(lint::against(subjects, &policies, &found.placed, &title, &facts, &context.site));
+        let source = found.source.unwrap_or_default();
+        let title = format!("{} ({source})", title(&found.placed));
+        let against = lint::against(subjects, &policies, &found.placed, &title, &facts, &context.site).into_iter();
+        findings.extend(against.filter(|finding| !ignored.has(finding.code, &source, "")));
     }
     Ok(findings)
 }

@@ -63,6 +63,16 @@ fn behind_version(group: &str) -> Option<&str> {
 }
 
 fn unknown(typed: &str) -> anyhow::Error {
+    let word = typed.to_ascii_lowercase();
+    let singular = KINDS.iter().filter_map(|kind| kind.kind.as_deref()).map(str::to_ascii_lowercase);
+    let known = KINDS.iter().map(|kind| kind.resource.clone()).chain(singular);
+    let known = known.chain(SHORT.iter().map(|(short, _)| (*short).to_owned()));
+    let near = known.map(|known| (strsim::damerau_levenshtein(&known, &word), known));
+    // A shorter word is near to too many.
+    let near = near.filter(|(edits, known)| *edits <= known.len() / 3).min();
+    if let Some((_, near)) = near {
+        return anyhow!("`{typed}` is no kind of workload; did you mean `{near}`?");
+    }
     let kinds = kinds();
     anyhow!("`{typed}` is no kind of workload; expected KIND/NAME, e.g. `deploy/web`, where the kind is one of {kinds}")
 }

@@ -8,11 +8,13 @@ pub(super) use format::{JUNIT, NAME, Output, Parser, SARIF, WIDE};
 pub(super) use table::Screen;
 
 use crate::outside::{escaped, escaped_lines};
+use anstyle::AnsiColor;
 use anyhow::Result;
 use clap::Args;
 use quick_junit::TestSuite;
 use serde_json::Value;
 use similar::TextDiff;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
@@ -119,9 +121,47 @@ fn write_lines<'a>(lines: impl Iterator<Item = &'a String>, out: &mut impl Write
     Ok(())
 }
 
-/// Writes a line to standard error, without characters that a terminal obeys. A failed write is ignored.
+/// The first words of lines on standard error, and their colours, which are those of clap.
+const WORDS: [(&str, AnsiColor); 3] =
+    [("error:", AnsiColor::Red), ("warning:", AnsiColor::Yellow), ("note:", AnsiColor::Cyan)];
+
+/// Writes a line to standard error, without characters that a terminal obeys. Its first word has a colour on a terminal. A failed write
+/// is ignored.
 pub(super) fn remark(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{}", escaped_lines(&line.to_string()));
+    let mut stderr = std::io::stderr();
+    let text = line.to_string();
+    let text = escaped_lines(&text);
+    let has_colors = anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never;
+    let _ = if has_colors { writeln!(stderr, "{}", painted_words(&text)) } else { writeln!(stderr, "{text}") };
+}
+
+/// `text` with colours for the first word of each line that is one of [`WORDS`].
+fn painted_words(text: &str) -> String {
+    let line = |line: &str| {
+        let known = WORDS.iter().find_map(|(word, color)| Some((word, color, line.strip_prefix(word)?)));
+        known.map_or(line.to_owned(), |(word, color, rest)| {
+            let style = color.on_default().bold();
+            format!("{style}{word}{style:#}{rest}")
+        })
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The unified diff `text` with the colours of git, where standard output has colours.
+pub(super) fn painted_diff(text: &str) -> Cow<'_, str> {
+    if !Screen::stdout().has_colors {
+        return Cow::Borrowed(text);
+    }
+    let line = |line: &str| {
+        let color = match line.bytes().next() {
+            Some(b'+') => AnsiColor::Green,
+            Some(b'-') => AnsiColor::Red,
+            _ => return line.to_owned(),
+        };
+        let (style, text) = (color.on_default(), line.trim_end_matches('\n'));
+        format!("{style}{text}{style:#}{}", &line[text.len()..])
+    };
+    text.split_inclusive('\n').map(line).collect()
 }
 
 /// Text for people, which may repeat what users of the cluster have written: everything that a terminal obeys is escaped,
@@ -243,6 +283,18 @@ pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_word_of_a_remark_has_a_colour() {
+        let painted = painted_words("error: a\nerror: error: b\nwarning: c\nno error: d");
+        let red = |text: &str| format!("\u{1b}[1m\u{1b}[31m{text}\u{1b}[0m");
+        let yellow = "\u{1b}[1m\u{1b}[33mwarning:\u{1b}[0m";
+        assert_eq!(painted, format!("{0} a\n{0} error: b\n{yellow} c\nno error: d", red("error:")));
+        assert_eq!(
+            anstream::adapter::strip_str(&painted).to_string(),
+            "error: a\nerror: error: b\nwarning: c\nno error: d"
+        );
+    }
 
     #[test]
     fn progress_is_one_line_that_changes_on_a_terminal_and_many_lines_elsewhere() {

@@ -32,19 +32,19 @@ pub(super) struct RolloutOptions {
 
 #[derive(Subcommand, Debug)]
 enum RolloutCommand {
-    /// Say how far the rollout of a policy is
+    /// Show how far the rollout of a policy is
     Status(status::RolloutStatusOptions),
     /// List the revisions of a policy, or print one of them
     History(history::HistoryOptions),
     /// Set the content of a policy back to an earlier revision
     Undo(undo::UndoOptions),
-    /// Keep the rollout of a policy where it is
+    /// Pause the rollout of a policy
     Pause(Named),
-    /// Let the rollout of a policy go on: after `pause`, or after a pause among its steps
+    /// Resume the rollout of a policy, after `pause` or at a pause among its steps
     Resume(Revised),
-    /// Make all pods with the sidecar of a policy anew, at the pace of its rollout
+    /// Recreate all pods with the sidecar of a policy, at the pace of its rollout
     Restart(Named),
-    /// Say what a rollout would do to which workload, in which order, and why
+    /// Show what a rollout would do to each workload, in which order, and why
     Plan(plan::PlanOptions),
     /// Remove the content of a deleted or suspended policy from pod templates and running pods
     Remove(remove::RemoveOptions),

@@ -41,8 +41,8 @@ pub(super) struct PlanOptions {
     /// The policy [default: the one in the file]
     #[arg(value_name = "POLICY", value_parser = short_name, required_unless_present = "files")]
     policy: Option<String>,
-    /// The policy as it will be: files, folders, or - for standard input [default: as it is stored]
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    /// The policy as it will be: files, folders, or - for standard input (repeatable) [default: as it is stored]
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     within: Within,

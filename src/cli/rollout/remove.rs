@@ -1,4 +1,4 @@
-//! `scpol rollout remove`: removes the content of a policy that is no longer in force from the pod templates of workloads, and evicts
+//! `scpol rollout remove`: removes the content of a policy that is no longer in effect from the pod templates of workloads, and evicts
 //! running pods that have it although the template of their controller does not. Jobs are never changed: they end.
 
 mod evict;
@@ -42,17 +42,17 @@ pub(super) struct RemoveOptions {
     /// The policy, which is deleted or suspended
     #[arg(value_name = "POLICY", value_parser = short_name)]
     policy: String,
-    /// The policy as it was: files, folders, or - for standard input. A deleted policy has no stored revisions; its
+    /// The policy as it was: files, folders, or - for standard input (repeatable). A deleted policy has no stored revisions; its
     /// content is recognized by these
-    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Do it; without this flag it is only listed
+    /// Remove it. Without this flag it is only listed
     #[arg(short, long)]
     yes: bool,
     /// Evict at most so many pods in a minute, as the flag of `scpol run`
     #[arg(long, value_name = "N", default_value_t = EVICTIONS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rollouts: u32,
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "client")]
     dry_run: DryRun,
     #[command(flatten)]
@@ -380,7 +380,7 @@ fn check_not_in_force(object: &Object) -> Result<()> {
     let is_enforced = spec["suspend"] != true && spec["mode"] != "Audit";
     if is_enforced && value["metadata"]["deletionTimestamp"].is_null() {
         bail!(
-            "SidecarPolicy `{name}` is in force: its sidecars would come back; delete it, or set `spec.suspend` to true first"
+            "SidecarPolicy `{name}` is in effect: its sidecars would come back; delete it, or set `spec.suspend` to true first"
         );
     }
     if is_programmed(&status(object)) {
@@ -422,8 +422,8 @@ mod tests {
             "type": "Programmed", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]);
         for (spec, conditions, deleted, expected) in [
-            (json!({}), json!([]), Value::Null, Some("is in force")),
-            (json!({ "suspend": false }), json!([]), Value::Null, Some("is in force")),
+            (json!({}), json!([]), Value::Null, Some("is in effect")),
+            (json!({ "suspend": false }), json!([]), Value::Null, Some("is in effect")),
             (json!({ "suspend": true }), programmed.clone(), Value::Null, Some("out of force yet")),
             (json!({ "suspend": true }), json!([]), Value::Null, None),
             (json!({ "mode": "Audit" }), json!([]), Value::Null, None),

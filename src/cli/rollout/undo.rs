@@ -18,7 +18,7 @@ pub(super) struct UndoOptions {
     /// The revision to go back to; 0: the one before the latest
     #[arg(long, value_name = "N", default_value_t = 0)]
     to_revision: i64,
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "client")]
     dry_run: DryRun,
 }

@@ -89,7 +89,7 @@ impl Term {
 
     /// Ends the controller, which then unregisters what must not stay. The worker continues.
     pub(super) async fn withdraw(&mut self) {
-        // Else every report would say that its policies are not in force any more.
+        // Else every report would say that its policies are not in effect any more.
         for task in [&self.reports, &self.rollouts].into_iter().flatten() {
             task.abort();
         }

@@ -30,10 +30,10 @@ pub(super) struct StatusOptions {
     /// Only count workloads of this namespace, and with these labels
     #[command(flatten)]
     within: Within,
-    /// At most so many of the workloads that have missed it, or have an edited or earlier template; 0: all
+    /// Show at most this many workloads that lack the template, or have an edited or earlier one; 0: all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Print what the operator counts, and then each change, until it is interrupted. Of one policy it is the progress
+    /// Print the counts of the operator, and then each change, until interrupted. For one policy: the progress
     #[arg(short, long, conflicts_with_all = ["namespace", "selector"])]
     watch: bool,
     #[command(flatten)]

@@ -84,7 +84,7 @@ enum LookResult {
 }
 
 impl Counting<'_> {
-    /// Counts the stored workloads that may concern `policy`, one of the policies, whether in force or not.
+    /// Counts the stored workloads that may concern `policy`, one of the policies, whether in effect or not.
     ///
     /// # Errors
     /// If a kind cannot be listed, or the Namespaces that a policy needs.

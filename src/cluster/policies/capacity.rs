@@ -141,7 +141,7 @@ mod tests {
     fn older_policies_come_first_and_those_with_room_keep_it() {
         let mut room = Capacity::new(2);
         assert_eq!(without(&mut room, &[("c", "1", 1, false), ("b", "2", 1, false), ("a", "2", 1, false)]), "b");
-        // A policy in force has its room before older ones without.
+        // A policy in effect has its room before older ones without.
         let mut room = Capacity::new(2);
         assert_eq!(without(&mut room, &[("a", "1", 1, false), ("b", "2", 1, true), ("c", "3", 1, true)]), "a");
         assert_eq!(without(&mut room, &[("a", "1", 1, false), ("b", "2", 1, false), ("c", "3", 1, false)]), "a");

@@ -41,7 +41,7 @@ pub struct StoredPolicy {
 }
 
 impl StoredPolicy {
-    /// Whether the status says that the policy is in force.
+    /// Whether the status says that the policy is in effect.
     pub fn is_programmed(&self) -> bool {
         condition_in(&self.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
     }

@@ -1,6 +1,6 @@
 //! The server's answers about registrations before they are written. Pure.
 //!
-//! The questions are dry-run writes. So a rejection becomes known while everything in force stays as it is.
+//! The questions are dry-run writes. So a rejection becomes known while everything in effect stays as it is.
 
 use super::rendered::{Draft, print};
 use super::{Planner, Requests, View};
@@ -81,7 +81,7 @@ impl Questions {
 impl View<'_> {
     /// Whether the server accepts `draft`, which `engine` rendered for `kind`. Adds a question if that is unknown.
     pub(super) fn takes(&self, engine: EngineName, kind: &Arc<Kind>, draft: &Draft) -> Result<(), Hindrance> {
-        // The same registration is in force, so the server has accepted it.
+        // The same registration is in effect, so the server has accepted it.
         let live = self.inputs.registrations.of_kind(kind).and_then(Registration::live);
         if live.is_some_and(|live| live.is_of(engine, &draft.objects)) {
             return Ok(());

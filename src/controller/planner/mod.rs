@@ -50,7 +50,7 @@ pub(super) struct Plan {
     /// The shared registration of each kind.
     pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
     /// The kinds whose registration must not change now. A template there is still in trial, or the wanted state of a policy
-    /// that is or may be in force there is unknown.
+    /// that is or may be in effect there is unknown.
     pub(super) undecided: BTreeSet<Arc<Kind>>,
 }
 
@@ -77,9 +77,9 @@ pub(super) fn is_undecided(outcome: &Readiness) -> bool {
     matches!(outcome, Readiness::FirstSight | Readiness::Waiting { code: Code::ServerAway, .. })
 }
 
-/// The `outcome` of an edit whose earlier form stays in force.
+/// The `outcome` of an edit whose earlier form stays in effect.
 fn unedited(outcome: Readiness) -> Readiness {
-    let with = |message: String| format!("{message}; what was in force before this edit stays in force");
+    let with = |message: String| format!("{message}; what was in effect before this edit stays in effect");
     match outcome {
         Readiness::Rejected { code, message } => Readiness::Rejected { code, message: with(message) },
         Readiness::Impossible { code, message } => Readiness::Impossible { code, message: with(message) },
@@ -292,7 +292,7 @@ pub(super) fn rejecting(
     objects.into_iter().filter(crate::engine::registrar::refuses).collect()
 }
 
-/// Replaces each policy in `failed` by its form from before the edit, if that is in force. Records the outcomes in `plan`.
+/// Replaces each policy in `failed` by its form from before the edit, if that is in effect. Records the outcomes in `plan`.
 fn keep_before_edit(
     eligible: Vec<Arc<Policy>>,
     failed: &BTreeMap<String, Readiness>,

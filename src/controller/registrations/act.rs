@@ -54,7 +54,7 @@ impl Controller {
         actions
     }
 
-    /// Schedules a verification of everything in force, because the server may have other flags now.
+    /// Schedules a verification of everything in effect, because the server may have other flags now.
     pub(in crate::controller) fn verify_all(&mut self) {
         let slots: Vec<Slot> = self.registrations.states.keys().cloned().collect();
         for slot in slots {
@@ -239,11 +239,11 @@ impl Controller {
         match report {
             Notice::Registered(live) => self.report_registered(slot, &live),
             Notice::NotInForce(wanted, Unavailable { code, message }) => {
-                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
+                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in effect");
                 self.operator.metrics.process.reconcile_errors.inc();
             }
             Notice::KeptBefore(wanted, Unavailable { code, message }) => {
-                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
+                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in effect; what was in effect before stays so");
                 self.operator.metrics.process.reconcile_errors.inc();
             }
             Notice::Held(key, hold) => {
@@ -272,7 +272,7 @@ impl Controller {
     fn report_registered(&mut self, slot: &Slot, live: &Live) {
         let is_proven = live.unverified.is_none();
         match slot {
-            // The policy is reported as in force once it is so on all its kinds. Its reason to wait is over.
+            // The policy is reported as in effect once it is so on all its kinds. Its reason to wait is over.
             Slot::Policy(name) => {
                 let state = self.statuses.policies.get_mut(name);
                 if let Some(state) = state.filter(|state| !matches!(state.outcome, Readiness::InForce { .. })) {
@@ -305,7 +305,7 @@ impl Controller {
 /// Registers `wanted` for its only policy.
 ///
 /// # Errors
-/// Why it is not in force, and what still is.
+/// Why it is not in effect, and what still is.
 async fn register_own(
     worker: &dyn Worker,
     key: Option<RegistrationKey>,
@@ -326,10 +326,10 @@ async fn register_own(
     }
 }
 
-/// Registers `wanted` and removes the `obsolete` objects. On failure restores what was in force `before`.
+/// Registers `wanted` and removes the `obsolete` objects. On failure restores what was in effect `before`.
 ///
 /// # Errors
-/// Why it is not in force, and what still is.
+/// Why it is not in effect, and what still is.
 async fn register_shared(
     registrar: &Registrar,
     wanted: &Arc<Wanted>,
@@ -345,7 +345,7 @@ async fn register_shared(
         }
         Err(reason) => reason,
     };
-    // A registration of an earlier leader may be in force there and stays.
+    // A registration of an earlier leader may be in effect there and stays.
     if before.is_none() && is_rejection(&reason) {
         return Err((reason, None));
     }
@@ -356,7 +356,7 @@ async fn register_shared(
         Ok(editions) => before.map(|before| Live { editions, ..before.clone() }),
         // The next comparison corrects this once the objects can be read.
         Err(error) => {
-            warn!(resource = registrar.kind.resource, %error, "What was in force before cannot be put back; trying again");
+            warn!(resource = registrar.kind.resource, %error, "What was in effect before cannot be put back; trying again");
             before.cloned()
         }
     };

@@ -59,7 +59,7 @@ impl Controller {
                 let Some(status) = snapshot.stored.get(&policy.reference()).map(|stored| &stored.status) else {
                     return false;
                 };
-                // After an edit the engine in force is unknown, but a hold is not.
+                // After an edit the engine in effect is unknown, but a hold is not.
                 let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
                 (is_same || Hold::is_told(status)) && Hold::is_due(status, wanted.engine)
             }),
@@ -142,9 +142,9 @@ impl Controller {
         let live = self.registrations.of_kind(kind).and_then(Registration::at_rest);
         match wanted {
             Some(wanted) => Wish::Registered(wanted.clone()),
-            // The policies get registrations of their own, which are not in force yet.
+            // The policies get registrations of their own, which are not in effect yet.
             None if live.is_some_and(|live| self.is_handing_over(live)) => Wish::Keep,
-            // A suspended policy does not end the hold on its kinds, because other policies there would be in force at once.
+            // A suspended policy does not end the hold on its kinds, because other policies there would be in effect at once.
             None => Wish::Unregistered { ends_hold: false },
         }
     }
@@ -197,7 +197,7 @@ impl Controller {
         }
     }
 
-    /// Whether the status from an earlier leader says that the policy is in force, and nothing contradicts it.
+    /// Whether the status from an earlier leader says that the policy is in effect, and nothing contradicts it.
     fn was_in_force(&self, name: &str, stored: &StoredPolicy) -> bool {
         let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
         let is_registered = self.registrations.own_of(name).is_some();
@@ -205,7 +205,7 @@ impl Controller {
     }
 
     /// Whether to keep the current state of the policy while the wanted one is unknown. True if the policy is registered, alone
-    /// or with others, was in force under an earlier leader, or is held.
+    /// or with others, was in effect under an earlier leader, or is held.
     fn stays_as_it_is(&self, name: &str, stored: &StoredPolicy) -> bool {
         let own = self.registrations.of_policy(name);
         let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
@@ -223,7 +223,7 @@ impl Controller {
         is_begun || self.registrations.own_of(name).is_some() || (!is_read && stored.is_programmed())
     }
 
-    /// Whether the policy moves from its own registration to shared ones, and is not in force there yet.
+    /// Whether the policy moves from its own registration to shared ones, and is not in effect there yet.
     fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Readiness>) -> bool {
         let Ok(placed) = placed else { return false };
         self.registrations.is_own_in_force(name) && self.shortfall(&placed.policy, &placed.shared).is_some()

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Controller {
-    /// Why `policy` is not in force on one of `kinds`, or that this is not known yet; none if it is in force.
+    /// Why `policy` is not in effect on one of `kinds`, or that this is not known yet; none if it is in effect.
     pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Readiness> {
         let mut unknown = None;
         for kind in kinds {
@@ -38,7 +38,7 @@ impl Controller {
         unknown
     }
 
-    /// Why the wanted registration of `policy` alone is not in force, or that this is not known yet; none if it is in force.
+    /// Why the wanted registration of `policy` alone is not in effect, or that this is not known yet; none if it is in effect.
     pub(super) fn shortfall_of_own(&self, policy: &str, wanted: &Arc<Wanted>) -> Option<Readiness> {
         let state = self.registrations.of_policy(policy);
         if state.and_then(Registration::at_rest).is_some_and(|live| live.wanted.is_as(wanted)) {
@@ -48,7 +48,7 @@ impl Controller {
         Some(reason.map_or(Readiness::FirstSight, |reason| outcome_of(reason.clone())))
     }
 
-    /// Why no dry run can verify that `policy` is in force.
+    /// Why no dry run can verify that `policy` is in effect.
     pub(super) fn doubt(&self, policy: &str) -> Option<Unverified> {
         let own = self.registrations.of_policy(policy).and_then(Registration::at_rest);
         let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.live());
@@ -57,7 +57,7 @@ impl Controller {
         all.find_map(|live| live.unverified.clone().or_else(|| live.leftover.clone()))
     }
 
-    /// The number of policies in force, by resource and engine.
+    /// The number of policies in effect, by resource and engine.
     pub(super) fn policies_by_engine(&self) -> BTreeMap<[String; 2], i64> {
         let mut policies = BTreeMap::new();
         for wanted in self.registrations.states.values().filter_map(|state| Some(&state.live()?.wanted)) {
@@ -69,7 +69,7 @@ impl Controller {
         policies
     }
 
-    /// The engines by which `policy` is in force.
+    /// The engines by which `policy` is in effect.
     pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
         let own = self.registrations.of_policy(name).and_then(Registration::at_rest);
         let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.live());

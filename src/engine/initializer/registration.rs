@@ -32,7 +32,7 @@ use tracing::info;
 /// The watches of its kinds must be in sync.
 ///
 /// # Errors
-/// Why it is not in force. A failed verification deletes the registration, unless the server does not answer.
+/// Why it is not in effect. A failed verification deletes the registration, unless the server does not answer.
 pub async fn register(operator: &Operator, policy: &Policy, kinds: &[Arc<Kind>], wanted: &Value) -> Verification {
     check_rights(operator, kinds).await?;
     registration::apply(&operator.client, &types::resource(), wanted).await?;
@@ -42,7 +42,7 @@ pub async fn register(operator: &Operator, policy: &Policy, kinds: &[Arc<Kind>],
             info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
             Ok(unverified)
         }
-        // The registration may be in force. Without an answer we must not delete it, and could not.
+        // The registration may be in effect. Without an answer we must not delete it, and could not.
         Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
         Err(unavailable) => {
             remove(&operator.client, &policy.name).await?;

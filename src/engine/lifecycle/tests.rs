@@ -72,7 +72,7 @@ fn name(action: &Action) -> String {
         Action::Publish => "publish".to_owned(),
         Action::Forget => "forget".to_owned(),
         Action::Report(Notice::Registered(_)) => "report registered".to_owned(),
-        Action::Report(Notice::NotInForce(..)) => "report not in force".to_owned(),
+        Action::Report(Notice::NotInForce(..)) => "report not in effect".to_owned(),
         Action::Report(Notice::KeptBefore(..)) => "report kept before".to_owned(),
         Action::Report(Notice::Held(..)) => "report held".to_owned(),
         Action::Report(Notice::Edited(..)) => "report edited".to_owned(),
@@ -88,7 +88,7 @@ impl Story {
         Self { state, now, by_hand, registered, edited: None, is_held: false, is_unreadable: false }
     }
 
-    /// A registration whose form `one` is in force.
+    /// A registration whose form `one` is in effect.
     fn live() -> Self {
         let mut story = Self::begin();
         assert_eq!(story.wish("one"), ["register one"]);
@@ -238,7 +238,7 @@ fn what_an_earlier_leader_registered_is_registered_again_without_a_hold() {
 fn a_failure_is_tried_again_after_a_pause() {
     let mut story = Story::begin();
     story.wish("two");
-    assert_eq!(story.fails(Code::ServerAway, None), ["report not in force", "note ServerAway of two"]);
+    assert_eq!(story.fails(Code::ServerAway, None), ["report not in effect", "note ServerAway of two"]);
     assert_eq!((story.wish("two"), story.code()), (nothing(), Some(Code::ServerAway)));
     story.passes(retry());
     assert_eq!(story.wish("two"), ["register two"]);
@@ -250,7 +250,7 @@ fn after_a_lasting_failure_the_planner_decides_at_once() {
         let mut story = Story::begin();
         story.wish("two");
         let note = format!("note {} of two", code.name());
-        assert_eq!(story.fails(code, None), ["report not in force", note.as_str()]);
+        assert_eq!(story.fails(code, None), ["report not in effect", note.as_str()]);
         assert_eq!(story.code(), None, "the plan tells it");
         assert_eq!(story.wish("other"), ["register other"]);
     }
@@ -298,7 +298,7 @@ fn an_edit_that_is_taken_back_needs_nothing() {
 fn an_edit_that_fails_and_leaves_nothing_is_not_in_force() {
     let mut story = Story::live();
     story.wish("two");
-    assert_eq!(story.fails(Code::WebhookUnreachable, None), ["report not in force", "note WebhookUnreachable of two"]);
+    assert_eq!(story.fails(Code::WebhookUnreachable, None), ["report not in effect", "note WebhookUnreachable of two"]);
     assert_eq!((story.form(), story.code()), (None, Some(Code::WebhookUnreachable)));
 }
 

@@ -1,4 +1,4 @@
-//! Which policies are in force by webhook: those that a registration lists, with the spec that it lists.
+//! Which policies are in effect by webhook: those that a registration lists, with the spec that it lists.
 //!
 //! The leader writes registrations, every replica answers. A registration is the one place that both look at: so a policy
 //! takes effect on all replicas when the leader has tried and registered it, an edited one is answered as before until then,
@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is registered and what is stored, and so what is in force.
+/// What is registered and what is stored, and so what is in effect.
 #[derive(Default)]
 struct Force {
     registered: BTreeMap<&'static str, WatchCache<Listed>>,
     /// What we may not read, since when.
     refused: BTreeMap<&'static str, Instant>,
-    /// Policies that are in force, by name and hash of the spec: an edited one is needed for some moments more.
+    /// Policies that are in effect, by name and hash of the spec: an edited one is needed for some moments more.
     kept: BTreeMap<(String, String), Arc<Policy>>,
 }
 
@@ -37,7 +37,7 @@ struct Listed {
     revision: Option<String>,
 }
 
-/// Follows registrations and policies, and has `webhook` answer by what is in force, for ever. [`Webhook::is_read`] becomes
+/// Follows registrations and policies, and has `webhook` answer by what is in effect, for ever. [`Webhook::is_read`] becomes
 /// true once all of them have been read.
 pub async fn follow(operator: &Operator, webhook: &Webhook) {
     let (capabilities, timing) = (operator.capabilities(), &operator.timing.watch);
@@ -94,7 +94,7 @@ impl Force {
         self.registered.values().flat_map(|mirror| mirror.known().values())
     }
 
-    /// The policies that are in force, and what is registered.
+    /// The policies that are in effect, and what is registered.
     fn now(&mut self, snapshot: &Snapshot) -> (Policies, Revisions) {
         let wanted: BTreeSet<(&String, &String)> = self.listed().flat_map(|listed| &listed.policies).collect();
         let mut kept = BTreeMap::new();

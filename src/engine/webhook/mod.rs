@@ -3,12 +3,12 @@
 //!
 //! [`compile::webhook`](crate::compile::webhook) renders the registrations. [`server`] receives the calls, and
 //! [`review`](crate::review) answers them. `bodies` reads them. [`certs`] keeps the certificate, which [`authority`] creates,
-//! and [`tls`] the settings of handshakes. [`force`] records which policies are in force by webhook. [`replica`] joins the parts. `docs/webhooks.md` describes the behaviour of servers.
+//! and [`tls`] the settings of handshakes. [`force`] records which policies are in effect by webhook. [`replica`] joins the parts. `docs/webhooks.md` describes the behaviour of servers.
 //!
 //! [`author`] does not deliver policies: it uses the same server to check the authors of policies.
 //!
 //! The URL of a registration ends in its *revision*. An object in the operator's own namespace with the label
-//! `scpol.dev/probe` gets that revision as an annotation. So a dry-run create shows which registration is in force, and that
+//! `scpol.dev/probe` gets that revision as an annotation. So a dry-run create shows which registration is in effect, and that
 //! the API server reaches the webhook.
 
 pub mod author;

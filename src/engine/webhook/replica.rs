@@ -110,7 +110,7 @@ struct Replica {
     endpoint: Endpoint,
     certificates: Arc<Certificates>,
     tls: Arc<Tls>,
-    /// True while no policy needs the webhook, and again once it serves and knows the policies in force.
+    /// True while no policy needs the webhook, and again once it serves and knows the policies in effect.
     ready: Arc<AtomicBool>,
     judges_authors: bool,
     /// True once the controller finds that a policy can be delivered only by webhook. True from the start if authors are
@@ -182,7 +182,7 @@ impl Replica {
         self.operator.persist("asking what the server can do", begin).await;
     }
 
-    /// Marks the replica ready once the webhook knows which policies are in force, and the Namespaces that they read.
+    /// Marks the replica ready once the webhook knows which policies are in effect, and the Namespaces that they read.
     async fn settle(self: Arc<Self>, webhook: Arc<Webhook>) {
         if webhook.is_read.subscribe().wait_for(|is_read| *is_read).await.is_err() {
             return;

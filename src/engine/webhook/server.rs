@@ -50,19 +50,19 @@ const UNSEEN: usize = 64;
 /// Registrations by revision.
 pub type Revisions = BTreeMap<String, Registered>;
 
-/// What is in force for the calls of one registration.
+/// What is in effect for the calls of one registration.
 #[derive(Debug)]
 pub struct Registered {
     /// The names of the policies that it lists.
     pub names: BTreeSet<String>,
-    /// All policies that are in force by webhook, those that it lists with the spec that it lists. During an edit, two
+    /// All policies that are in effect by webhook, those that it lists with the spec that it lists. During an edit, two
     /// registrations may list one policy with two specs.
     pub policies: Policies,
 }
 
 /// The state that answers calls. Policies can be replaced at any time: the next call uses them.
 pub struct Webhook {
-    /// The policies that are in force by webhook, for calls of registrations that we have not seen yet.
+    /// The policies that are in effect by webhook, for calls of registrations that we have not seen yet.
     pub policies: ArcSwap<Policies>,
     /// The process: its flags, the cache of Namespaces, its counters.
     pub operator: Arc<Operator>,
@@ -336,7 +336,7 @@ impl Webhook {
 }
 
 fn not_read() -> (StatusCode, Vec<u8>) {
-    (StatusCode::SERVICE_UNAVAILABLE, b"what is in force has not been read yet; try again\n".into())
+    (StatusCode::SERVICE_UNAVAILABLE, b"what is in effect has not been read yet; try again\n".into())
 }
 
 /// What is counted and logged of one call.

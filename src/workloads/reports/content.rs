@@ -280,7 +280,7 @@ mod tests {
         let of_clash = object["results"][0]["message"].as_str().expect("a message");
         assert!(of_clash.contains("`app`") && of_clash.contains(Code::NameConflict.fix()), "{of_clash}");
         let idle = content(&before, &[deployment("bare")], false).object(Form::Policyreports, "shop");
-        assert!(idle["results"][0]["message"].as_str().is_some_and(|told| told.contains("in force first")), "{idle}");
+        assert!(idle["results"][0]["message"].as_str().is_some_and(|told| told.contains("in effect first")), "{idle}");
     }
 
     #[test]

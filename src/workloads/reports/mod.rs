@@ -127,7 +127,7 @@ struct ReportKeeper<'a> {
     timing: &'static timing::Workloads,
     snapshots: watch::Receiver<Snapshot>,
     hasher: RandomState,
-    /// The hash of the policies, and of which of them are in force.
+    /// The hash of the policies, and of which of them are in effect.
     policies: u64,
     is_served: bool,
     /// The namespaces with a match or a report.

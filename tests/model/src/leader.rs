@@ -25,7 +25,7 @@ pub const AGAIN: u32 = 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frozen {
     pub spec: Option<Spec>,
-    /// What is in force, as the status of the policy says.
+    /// What is in effect, as the status of the policy says.
     pub delivered: Option<Delivered>,
     pub revisions: Option<Vec<Kept>>,
     pub items: Option<Vec<Item>>,

@@ -35,12 +35,12 @@ macro_rules! codes {
 codes! {
     /// The spec is valid.
     1 Valid "";
-    /// The policy is in force: new workloads that match get its template.
+    /// The policy is in effect: new workloads that match get its template.
     2 Programmed "";
     /// `spec.suspend` is true: the policy is kept, and does nothing.
-    3 Suspended "Set `spec.suspend: false` to put it in force.";
+    3 Suspended "Set `spec.suspend: false` to put it in effect.";
     /// `spec.mode` is `Audit`: nothing is registered, nothing is injected.
-    4 Audit "Set `spec.mode: Enforce` to put it in force.";
+    4 Audit "Set `spec.mode: Enforce` to put it in effect.";
     /// The operator has seen the policy and is working on it.
     5 Reconciling "Wait some seconds. If it stays, see the operator's log.";
     /// The name of the policy cannot be used: it becomes a label value and an annotation key.
@@ -315,7 +315,7 @@ codes! {
     323 CertificateExpiring "See the operator's log; with certificates of your own, renew the files.";
     /// A registration of ours was edited by hand; it is repaired at once.
     324 RegistrationEdited "Change the policy, not what is generated from it.";
-    /// On this server nothing but the webhook itself could spare protected namespaces: `Fail` would refuse there while it is down.
+    /// Before 1.21 a webhook cannot exclude namespaces, so `Fail` would block kube-system while the operator is down.
     325 FailNotSafe "Use `spec.failurePolicy: Ignore`, or a server of 1.21 or later.";
     /// The engine cannot run on this server.
     301 EngineUnavailable "Choose another `spec.engine`, or a server version that has it.";
@@ -337,7 +337,7 @@ codes! {
     309 Stopped "Start the operator.";
     /// An object has waited for us too long.
     310 PendingTooLong "See the operator's log, and `scpol drain --list`.";
-    /// A trial create was refused by somebody else, so that nobody knows whether the policy is in force. It is registered.
+    /// Another admission plugin refused the test create. The policy is registered, but unverified.
     315 ProbeFailed "Mend what the message names, or exempt the operator's namespace from it. For built-in kinds it is tried again each minute.";
     /// Pods cannot bypass Initializers: with every replica down, no pod of ours can start again by itself.
     314 PodsCannotBypass "Prefer to target Deployments. To recover: delete the initializer configuration, then `scpol drain`.";
@@ -353,7 +353,7 @@ codes! {
     328 ReleasesDiffer "Apply the install file of the release that you want, and use its `scpol`.";
     /// The operator is installed, and no replica of it is ready, or none leads.
     329 OperatorNotReady "See why its pods are not ready: `kubectl describe` and `kubectl logs` of them, in the operator's namespace.";
-    /// A registration of ours is there, and no policy that is in force wants it.
+    /// A registration of ours is there, and no policy that is in effect wants it.
     330 RegistrationLeft "Start the operator, which takes it away; or `scpol uninstall`.";
     /// Creates that wait for the operator take up the API server's places for writes, so that it refuses others with 429, those of the
     /// operator included. Nothing is lost: they are completed as places come free.

@@ -22,11 +22,11 @@ pub enum ConditionType {
     Ready,
     /// The spec is valid.
     Accepted,
-    /// The policy is in force on this server.
+    /// The policy is in effect on this server.
     Programmed,
     /// Some workloads are not injected, because of a conflict over a name of the template.
     Conflicted,
-    /// The policy is in force, with a restriction that an administrator should know.
+    /// The policy is in effect, with a restriction that an administrator should know.
     Degraded,
     /// The state of the rollout. Only for a policy that brings existing workloads up to date.
     Progressing,
@@ -263,13 +263,13 @@ fn row<'a>(
         }
         (Readiness::InForce { degraded: Some((code, message)), .. }, T::Degraded) => (True, *code, message),
         (Readiness::InForce { degraded: Some(_), .. }, T::Ready) => {
-            (True, Code::Programmed, "in force, with the restriction that `Degraded` tells")
+            (True, Code::Programmed, "in effect, with the restriction that `Degraded` tells")
         }
         (Readiness::InForce { instead: Some(instead), .. }, T::Ready | T::Programmed) => {
             (True, Code::Programmed, instead)
         }
         (Readiness::InForce { .. }, T::Ready | T::Programmed) => {
-            (True, Code::Programmed, "in force: new workloads that match get the template")
+            (True, Code::Programmed, "in effect: new workloads that match get the template")
         }
         (Readiness::Suspended, T::Ready) => (True, Code::Suspended, "`spec.suspend` is true: kept, and without effect"),
         (Readiness::Suspended, T::Programmed) => (False, Code::Suspended, "`spec.suspend` is true"),
@@ -536,7 +536,7 @@ mod tests {
             }
             assert_eq!(conditions(&in_force, None, &now, GENERATION, at(200)), before, "without a rollout again");
         }
-        // A halt does not hide why a policy is not in force.
+        // A halt does not hide why a policy is not in effect.
         for outcome in outcomes().iter().filter(|outcome| !matches!(outcome, Readiness::InForce { .. })) {
             let halted = conditions(outcome, Some(&Progress::Halted("m".into())), &[], GENERATION, at(200));
             let plain = conditions(outcome, None, &[], GENERATION, at(200));

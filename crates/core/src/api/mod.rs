@@ -33,6 +33,8 @@ pub const POLICY_LABEL: &str = "scpol.dev/policy";
 pub const PROBE_KEY: &str = "scpol.dev/probe";
 /// The key for users to choose policies, as an annotation or label on a workload or its pod template.
 pub const INJECT_KEY: &str = "scpol.dev/inject";
+/// The annotation of a policy that says whom its users may ask, such as `team-mesh@example.com`.
+pub const CONTACT_KEY: &str = "scpol.dev/contact";
 /// The prefix of the marker annotations; the policy's name follows.
 pub const MARKER_PREFIX: &str = "injected.scpol.dev/";
 /// The annotation of a policy with the time of the last `scpol rollout restart`, in RFC 3339.

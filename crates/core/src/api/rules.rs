@@ -542,7 +542,7 @@ static RULES: &[SpecRule] = &[
     },
     SpecRule {
         code: Code::InvalidExpression,
-        must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
+        must: "must be an expression over `object` and `namespaceObject` that API servers accept",
         cel: Vec::new,
         find: faulty_expressions,
     },

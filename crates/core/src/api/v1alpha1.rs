@@ -49,7 +49,9 @@ pub type RawObject = serde_json::Map<String, serde_json::Value>;
            cluster-scoped. Its name has at most 63 characters and is not `true` or `false`: it becomes the value of a label, \
            the end of an annotation key, and what users write into `scpol.dev/inject`.",
     printcolumn = r#"{ "name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status",
-        "description": "True: as the spec wants it. False: not in force, the reason says why. Unknown: not looked at yet." }"#,
+        "description": "True: as the spec wants it. False: not in effect, the reason says why. Unknown: not looked at yet." }"#,
+    printcolumn = r#"{ "name": "Programmed", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Programmed\")].status",
+        "description": "True: new workloads that match get the template. False, too, if the policy is suspended or in Audit." }"#,
     printcolumn = r#"{ "name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason",
         "description": "Why, in one word. The documentation has a page with all of them, and what to do." }"#,
     printcolumn = r#"{ "name": "Engine", "type": "string", "jsonPath": ".status.engine",
@@ -174,7 +176,7 @@ pub struct SidecarPolicySpec {
     #[schemars(length(max = 64))]
     pub validations: Vec<Validation>,
 
-    /// `Enforce` (default): the policy is in force. `Audit`: it registers nothing and can never delay or refuse a
+    /// `Enforce` (default): the policy is in effect. `Audit`: it registers nothing and can never delay or refuse a
     /// create; it looks at stored workloads only, counts them in status, and reports what it would do.
     #[serde(default)]
     pub mode: Mode,

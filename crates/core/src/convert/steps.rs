@@ -98,7 +98,7 @@ fn initializers(handles: &Handles, policies: &[Converted], listed: &[(String, St
         format!("Stop the old initializer{stop}. The operator alone answers now. To go back: start it again"),
         format!(
             "Hand the registration over: `kubectl label initializerconfigurations {configurations} app.kubernetes.io/managed-by=scpol`, and wait for \
-             READY: `kubectl get scpol {policies_of}`. Both are in force, and each object is still injected once"
+             READY: `kubectl get scpol {policies_of}`. Both are in effect, and each object is still injected once"
         ),
         format!(
             "At once, since a stopping operator would leave it behind: {}. Then {}, and the old rights",
@@ -134,7 +134,7 @@ fn presets(handles: &Handles, policies: &[Converted]) -> Vec<String> {
     vec![
         format!(
             "Apply the policies, with the operator running, and wait for READY: `kubectl get scpol {}`. Equal content is not added twice, so both \
-             may be in force",
+             may be in effect",
             names(policies, true)
         ),
         format!(

@@ -234,7 +234,7 @@ impl Fits {
             };
             owned.below(&field).filter_map(entry)
         };
-        // The longest one is in force; in whatever order markers are read, it is the same.
+        // The longest one is in effect; in whatever order markers are read, it is the same.
         let before = entries().max().filter(|((least, _), _)| there == Some(*least));
         let was = before.map_or(there, |((_, was), _)| was);
         for (owner, template) in templates.iter().enumerate() {

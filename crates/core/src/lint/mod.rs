@@ -208,7 +208,7 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 27] = [
+const CHECKS: [Check; 26] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
@@ -222,7 +222,6 @@ const CHECKS: [Check; 27] = [
     template::merged,
     template::requests,
     secrets::literal,
-    template::quality,
     template::deprecated,
     template::ports,
     template::without_effect,

@@ -1,7 +1,7 @@
 //! Conflicts between two policies.
 
 use super::template::{Named, named_ports};
-use super::{Context, Finding, Note, Subject, selection};
+use super::{Context, Finding, Note, Severity, Subject, selection};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{self, LISTS, TemplateMetadata};
 use crate::inject::{self, Template};
@@ -20,10 +20,21 @@ pub(super) fn findings(subjects: &[Subject], context: &Context) -> Vec<Finding> 
         let is_said = |note: &Note| duplicate.is_some() && note.code == Code::DuplicateInitializerName;
         let notes = earlier.iter().flat_map(|other| both(other, subject, context));
         let notes: Vec<_> = notes.filter(|note| !is_said(note)).collect();
-        findings.extend(duplicate.into_iter().chain(notes).map(|note| note.about(index)));
+        let is_overlay = duplicate.is_some() && !earlier.iter().any(|other| is_beside(other, subject));
+        let duplicate = duplicate.map(|note| note.about(index)).map(|finding| match is_overlay {
+            true => Finding { severity: Severity::Warning, ..finding },
+            false => finding,
+        });
+        findings.extend(duplicate.into_iter().chain(notes.into_iter().map(|note| note.about(index))));
     }
     findings.extend(circles(subjects));
     findings
+}
+
+/// Whether both have one name, and are in one folder. Those of several folders may be overlays, of which each cluster gets one.
+fn is_beside(other: &Subject, subject: &Subject) -> bool {
+    let folder = |subject: &Subject| subject.place.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    other.name == subject.name && folder(other) == folder(subject)
 }
 
 /// The policies that replace each other in a circle.

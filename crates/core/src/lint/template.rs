@@ -71,17 +71,13 @@ pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     spec.template.iter().flat_map(staying).filter_map(note).collect()
 }
 
-/// Containers that take the class Guaranteed from pods. [`requests`] reports those that lack a request.
-pub(super) fn quality(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
-    let counts = |path: &str| path.starts_with("spec.template.containers") || context.may_be_at_least(16);
-    let without_request = requests(spec, context);
-    let is_reported = |path: &str| without_request.iter().any(|note| note.field == format!("{path}.resources"));
-    let note = |(path, container): (String, &RawObject)| {
-        let shortfall = qos::shortfall(container).filter(|_| counts(&path) && !is_reported(&path))?;
-        let message = format!("{shortfall}: pods of the class Guaranteed become Burstable");
-        Some(Note::new(Code::QualityOfServiceChanged, format!("{path}.resources"), message))
-    };
-    spec.template.iter().flat_map(Template::all_containers).filter_map(note).collect()
+/// Containers of `spec` that keep pods from the class Guaranteed on Kubernetes 1.`minor`: the field, and what it lacks.
+pub(super) fn shortfalls(spec: &SidecarPolicySpec, minor: Option<u32>) -> Vec<(String, String)> {
+    let counts = |path: &str| path.starts_with("spec.template.containers") || qos::counts_init_containers(minor);
+    let containers = spec.template.iter().flat_map(Template::all_containers).filter(|(path, _)| counts(path));
+    let shortfall =
+        |(path, container): (String, &RawObject)| Some((format!("{path}.resources"), qos::shortfall(container)?));
+    containers.filter_map(shortfall).collect()
 }
 
 /// Deprecated annotations of pods, as in the server's warnings (`pkg/api/pod/warnings.go` of Kubernetes 1.36): the key, or

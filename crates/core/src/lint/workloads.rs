@@ -1,5 +1,6 @@
 //! Policies and workloads together.
 
+use super::template::shortfalls;
 use super::{Finding, Note, Subject, late_references, pairs, shared_ports, vet};
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
@@ -9,6 +10,7 @@ use crate::outside;
 use crate::policy::checks::unheard;
 use crate::policy::refused::Refused;
 use crate::policy::{Policies, Policy, Site};
+use crate::qos::{self, QosClass};
 use crate::readers::{self, Facts, Told};
 use crate::workload::Workload;
 
@@ -71,7 +73,39 @@ pub fn against(
     let in_vain = in_vain.filter_map(|(policy, note)| Some(note.about(subject_of(&policy)?)));
     let read = read(&decision, [workload, &injected], title, facts, site);
     let read = read.into_iter().filter_map(|(policy, note)| Some(note.about(subject_of(&policy)?)));
-    in_the_way.filter_map(finding).chain(ports).chain(read).chain(left_out).chain(in_vain).collect()
+    let evicted_earlier = evicted_earlier(&decision, [workload, &injected], title, site).into_iter();
+    let evicted_earlier = evicted_earlier.filter_map(|(policy, note)| Some(note.about(subject_of(&policy)?)));
+    in_the_way
+        .filter_map(finding)
+        .chain(ports)
+        .chain(read)
+        .chain(left_out)
+        .chain(in_vain)
+        .chain(evicted_earlier)
+        .collect()
+}
+
+/// What takes the class Guaranteed from the pods of the first workload, whose injected form is the second: each with its policy.
+fn evicted_earlier(
+    decision: &Decision,
+    [workload, injected]: [&Workload; 2],
+    title: &str,
+    site: &Site,
+) -> Vec<(String, Note)> {
+    let class = |workload| qos::of(workload, site.minor);
+    let guaranteed = Some(QosClass::Guaranteed);
+    let bare = readers::bare(workload);
+    if class(&bare) != guaranteed || class(injected) == guaranteed {
+        return Vec::new();
+    }
+    let of_policy = |policy: &Policy| {
+        let notes = shortfalls(&policy.spec, site.minor).into_iter().map(|(field, shortfall)| {
+            let message = format!("{shortfall}: the pods of {title} are Guaranteed without it, and Burstable with it");
+            (policy.name.clone(), Note::new(Code::QualityOfServiceChanged, field, message))
+        });
+        notes.collect::<Vec<_>>()
+    };
+    decision.inject.iter().flat_map(|policy| of_policy(policy)).collect()
 }
 
 /// What other readers do to the pods of the first workload, whose injected form is the second: each with its policy.

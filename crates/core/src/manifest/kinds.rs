@@ -89,6 +89,20 @@ pub(super) fn built_in(object: &Object<'_>) -> Option<&'static Arc<Kind>> {
     KINDS.iter().find(|kind| kind.kind.as_deref() == Some(object.kind) && kind.is_in(object.group()))
 }
 
+/// The `apiVersion` and the `kind` of the built-in workload that `object` is probably meant to be: its kind or its group is misspelt.
+/// None for workloads, and for kinds of groups with a domain, which others define.
+pub fn meant_workload(object: &Object<'_>) -> Option<(String, &'static str)> {
+    if object.group().contains('.') || built_in(object).is_some() {
+        return None;
+    }
+    let edits = |kind: &str| strsim::damerau_levenshtein(&kind.to_lowercase(), &object.kind.to_lowercase());
+    let near = KINDS.iter().filter_map(|kind| Some((edits(kind.kind.as_deref()?), kind)));
+    let near = near.filter(|(edits, kind)| *edits <= kind.resource.len() / 5);
+    let (_, kind) = near.min_by_key(|(edits, _)| *edits)?;
+    let api_version = if kind.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", kind.group) };
+    Some((api_version, kind.kind.as_deref()?))
+}
+
 /// Group and kind of a `CustomResourceDefinition`, and its resource if it is namespaced.
 fn definition(object: &Object<'_>) -> Option<((String, String), Option<String>)> {
     if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
@@ -218,6 +232,28 @@ mod tests {
             let manifest = manifest(json!({"apiVersion": api_version, "kind": kind}));
             let found =
                 Kinds::default().workload(&manifest.objects()[0]).map(|workload| workload.kind.resource.clone());
+            assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_kind_or_group_of_a_workload_is_noticed() {
+        for (api_version, kind, expected) in [
+            ("v1", "pod", Some("v1 Pod")),
+            ("v1", "Deployment", Some("apps/v1 Deployment")),
+            ("app/v1", "Deployment", Some("apps/v1 Deployment")),
+            ("apps/v1", "Deploymnet", Some("apps/v1 Deployment")),
+            ("batch/v1", "Cronjob", Some("batch/v1 CronJob")),
+            ("extensions/v1beta1", "StatefulSet", Some("apps/v1 StatefulSet")),
+            ("v1", "Pod", None),
+            ("v1", "Node", None),
+            ("v1", "ConfigMap", None),
+            ("apps/v1", "ReplicaSet", None),
+            ("batch.volcano.sh/v1alpha1", "Job", None),
+            ("v1", "", None),
+        ] {
+            let manifest = manifest(json!({"apiVersion": api_version, "kind": kind}));
+            let found = meant_workload(&manifest.objects()[0]).map(|(version, kind)| format!("{version} {kind}"));
             assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
         }
     }

@@ -13,10 +13,12 @@ pub(crate) mod scope;
 mod site;
 mod versioned;
 
+use crate::api::CONTACT_KEY;
 use crate::api::code::Code;
 use crate::api::rules::{self, Violation};
 use crate::api::v1alpha1::{FailurePolicy, Mode, RollingUpdate, SidecarPolicySpec, Target, Validation};
 use crate::inject::marker::{self, Marker};
+use crate::outside;
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
@@ -67,6 +69,16 @@ pub struct Meta {
     pub created: String,
     /// The generation; 0 if missing.
     pub generation: i64,
+    /// Whom users may ask, from the annotation `scpol.dev/contact`; empty if missing. Escaped, and at most [`CONTACT`] characters.
+    pub contact: String,
+}
+
+/// The most characters of a contact.
+const CONTACT: usize = 200;
+
+/// The contact in the `metadata` of a policy.
+pub fn contact(metadata: &Value) -> String {
+    outside::cut(metadata["annotations"][CONTACT_KEY].as_str().unwrap_or_default().trim(), CONTACT).into_owned()
 }
 
 /// A validation, compiled.
@@ -144,6 +156,7 @@ impl Policy {
                 uid: text("uid").to_owned(),
                 created: text("creationTimestamp").to_owned(),
                 generation: meta["generation"].as_i64().unwrap_or_default(),
+                contact: contact(meta),
             },
             spec_hash: hash(&spec),
             initializer_name: spec.initializer_name.clone().unwrap_or_else(|| format!("{name}.scpol.dev")),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 struct Meeting<'a> {
     container: &'a str,
     variable: &'a Map<String, Value>,
-    /// The source that is in force without the template, if it is known: the last one that has the key.
+    /// The source that is in effect without the template, if it is known: the last one that has the key.
     known: Option<(Source<'a>, Vec<u8>)>,
     /// The sources after that which are unknown here.
     unknown: Vec<Source<'a>>,
@@ -41,7 +41,7 @@ impl<'a> Meeting<'a> {
         sources: &[&'a Map<String, Value>],
     ) -> Option<Self> {
         let mut meeting = Self { container, variable, known: None, unknown: Vec::new() };
-        // Of several sources with one key the last one is in force.
+        // Of several sources with one key the last one is in effect.
         for item in sources.iter().rev() {
             let key = text(variable, "name").strip_prefix(text(item, "prefix")).filter(|key| !key.is_empty());
             let (Some(key), Some((fact, name))) = (key, source(item)) else { continue };

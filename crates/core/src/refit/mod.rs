@@ -64,7 +64,7 @@ pub enum Carries {
 pub struct Goal<'a> {
     /// The policy with the new content. It replaces the one of its name among the others.
     pub to: &'a Policy,
-    /// The policies in force.
+    /// The policies in effect.
     pub policies: &'a Policies,
     /// The flags.
     pub site: &'a Site,
@@ -533,12 +533,12 @@ fn disputed(workload: &Workload, marker: &Marker, template: &Template, goal: Goa
 /// The other policies with a marker on a workload.
 struct CoOwners<'a> {
     markers: Vec<(&'a str, HashSet<String>)>,
-    /// Those in force, whose marker is of an earlier release perhaps: it does not list what was there.
+    /// Those in effect, whose marker is of an earlier release perhaps: it does not list what was there.
     templates: Vec<(&'a str, Cow<'a, Template>)>,
 }
 
 impl<'a> CoOwners<'a> {
-    /// Those of `workload` beside the policies `names`. `policies` are those in force.
+    /// Those of `workload` beside the policies `names`. `policies` are those in effect.
     fn of(workload: &'a Workload, names: &[&str], policies: &'a Policies) -> Self {
         let at = workload.pod_pointer();
         let mut owners = Self { markers: Vec::new(), templates: Vec::new() };

@@ -51,7 +51,7 @@ pub struct Caller<'a> {
     pub call: Call,
     /// The revision of the registration; none if it has not been seen.
     pub revision: Option<&'a str>,
-    /// The policies in force by webhook.
+    /// The policies in effect by webhook.
     pub policies: &'a Policies,
     /// The names of the registered policies, if they are known. A validating call uses only these, because others may have
     /// come into force after the mutating call.

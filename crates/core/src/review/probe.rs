@@ -1,4 +1,4 @@
-//! The answer to a probe: a dry-run create by the operator, which shows that a registration is in force.
+//! The answer to a probe: a dry-run create by the operator, which shows that a registration is in effect.
 
 use super::envelope::{CREATE, Response};
 use super::request::Request;

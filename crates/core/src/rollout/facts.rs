@@ -93,7 +93,7 @@ pub enum Unknown {
 /// What new workloads get of the policy, as every replica knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Published<'a> {
-    /// Whether that is in force.
+    /// Whether that is in effect.
     pub is_in_force: bool,
     /// The hash of the earlier revision, and the workloads that do not get it. None if all get the update revision.
     pub earlier: Option<(&'a str, &'a Extent)>,

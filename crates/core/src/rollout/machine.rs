@@ -512,7 +512,7 @@ fn known<'a>(
         return Err(held(record, "it waits until all replicas can know the step that it is at"));
     }
     if !world.aim.published.is_in_force {
-        return Err(held(record, "it waits until this revision is in force for new workloads"));
+        return Err(held(record, "it waits until this revision is in effect for new workloads"));
     }
     let Some(members) = world.members else {
         return Err(held(record, "what it matches is being compared with this revision"));

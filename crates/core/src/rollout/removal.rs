@@ -1,4 +1,4 @@
-//! Takes the content of a policy that is no longer in force out of running pods, at the pace of a rollout. Pure.
+//! Takes the content of a policy that is no longer in effect out of running pods, at the pace of a rollout. Pure.
 //!
 //! It is the rollout of a revision that adds nothing: [`Machine`] decides who is next, what is unavailable and what has failed. A command
 //! of a user drives it instead of a leader. It acts alone, so its record is kept here and not in a revision.
@@ -118,7 +118,7 @@ impl Removal {
         };
         let brought_back = carrying(seen.members).find(|(_, member)| is_back(member));
         if let Some((object, _)) = brought_back {
-            let message = "it is new, and has the content again: the policy is still in force somewhere".to_owned();
+            let message = "it is new, and has the content again: the policy is still in effect somewhere".to_owned();
             return Step::Failed(Failure { object: object.clone(), code: Code::ReplacementMissed, message });
         }
         let kinds = [Kind::find("", "pods").expect("it is built in").clone()];

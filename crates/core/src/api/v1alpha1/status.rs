@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SidecarPolicyStatus {
-    /// `Ready` (the summary), `Accepted` (the spec is valid), `Programmed` (in force here); and, only when true,
+    /// `Ready` (the summary), `Accepted` (the spec is valid), `Programmed` (in effect here); and, only when true,
     /// `Conflicted`, `Degraded`, `Reconciling`, `Stalled`. With `updateStrategy.type: RollingUpdate` also `Progressing`:
     /// the state of the rollout. The reason is the name of a code; the message starts with its number.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -23,7 +23,7 @@ pub struct SidecarPolicyStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_spec_hash: Option<String>,
 
-    /// The engine that delivers the template; absent while the policy is not in force.
+    /// The engine that delivers the template; absent while the policy is not in effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
 

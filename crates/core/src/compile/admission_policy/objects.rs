@@ -38,7 +38,7 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
     })
 }
 
-/// An admission policy of the API server, in the version `api` of its API, and the binding that puts it in force everywhere.
+/// An admission policy of the API server, in the version `api` of its API, and the binding that puts it in effect everywhere.
 /// The variable `revision` comes before those of `spec`. `binding` has the other fields that the kind of binding needs.
 ///
 /// # Errors

@@ -40,7 +40,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The annotation with the policies that a registration puts in force: a JSON object of their names, each with the
+/// The annotation with the policies that a registration puts in effect: a JSON object of their names, each with the
 /// hash of its spec.
 pub const POLICIES: &str = "scpol.dev/policies";
 /// The timeout of an API server for a call, in seconds. An answer takes some milliseconds. A read of a Namespace may

@@ -26,7 +26,7 @@ pub fn unseen(revision: &str) -> String {
     )
 }
 
-/// A policy for a dry-run create that the registration rejects with `probed` once it is in force. The policy is only
+/// A policy for a dry-run create that the registration rejects with `probed` once it is in effect. The policy is only
 /// for `namespace`, the operator's own. The operator may create pods there, so `config/author-check.yaml` admits the
 /// probe.
 pub fn probe(namespace: &str) -> Value {

@@ -20,7 +20,7 @@ fn what_has_not_been_compared_is_not_complete() {
     scene.says("NewRevision what it matches is being compared");
     scene.members = Some(Members::new());
     scene.is_in_force = false;
-    scene.says("NewRevision it waits until this revision is in force");
+    scene.says("NewRevision it waits until this revision is in effect");
     scene.is_in_force = true;
     scene.owners = Err(Unknown::Reading);
     scene.says("NewRevision reading what makes pods");
