@@ -421,7 +421,9 @@ fn keep_default_container(pod: &Pod<'_>, templates: &[&Template], groups: &mut [
     let [of_containers, of_annotations] = [pod.pointer_of(containers), pod.annotations_pointer()]
         .map(|parent| groups.iter().position(|group| group.parent == parent));
     let Some((of_containers, of_annotations)) = of_containers.zip(of_annotations) else { return };
-    let (key, name) = (tables::DEFAULT_CONTAINER, pod.items(containers).next().map(|item| containers.key_of(item)));
+    let key = tables::DEFAULT_CONTAINER;
+    let is_owned = |name: &str| owned.has(&pod.pointer_of(containers).with_trailing_token(name));
+    let name = pod.items(containers).map(|item| containers.key_of(item)).find(|name| !is_owned(name));
     let first = groups[of_containers].additions.iter().find(|addition| addition.place == Place::Before);
     let is_there = pod.entry(ANNOTATIONS, key).is_some();
     // One of the templates gives it a value.

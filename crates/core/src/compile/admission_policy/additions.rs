@@ -176,7 +176,7 @@ impl Additions<'_> {
                 for (at, template) in self.templates.iter().enumerate() {
                     let Some(is_named) = self.names_default(at, variables) else { continue };
                     let condition = all(&[template.fits.clone(), is_named]);
-                    let first = Leaf::Expression(format!("{}[0]", self.access.names(CONTAINERS, variables)));
+                    let first = Leaf::Expression(format!("{}[0]", self.names_of_users(variables)));
                     operations.push((condition, self.add_entry(map.field, DEFAULT_CONTAINER, &first)?));
                 }
             }
@@ -197,7 +197,7 @@ impl Additions<'_> {
             return None;
         }
         let is_first = self.goes_before(at, variables)?;
-        let names = self.access.names(CONTAINERS, variables);
+        let names = self.names_of_users(variables);
         let annotations = self.access.entries("annotations", variables);
         let key = quoted(DEFAULT_CONTAINER);
         let mut terms = vec![
@@ -217,6 +217,17 @@ impl Additions<'_> {
             }
         }
         Some(all(&terms))
+    }
+
+    /// The names of the containers that no marker that stays lists.
+    fn names_of_users(&self, variables: &mut Variables) -> String {
+        let names = self.access.names(CONTAINERS, variables);
+        if self.access.fresh.is_some() {
+            return names;
+        }
+        let beginning = quoted(&format!("\"{}/spec/{CONTAINERS}/", self.access.pointer));
+        let is_owned = self.owned.has_text(&format!("({beginning} + {} + \"\\\"\")", step_of_name("n", self.access)));
+        variables.define("names_of_users", &format!("{names}.filter(n, !({is_owned}))"))
     }
 
     /// The condition that a container of the template at `at` is added before the user's. None if the template has no
