@@ -61,8 +61,13 @@ fn account(namespace: &str) -> String {
 }
 
 fn rendered_in(namespace: &str, version: &str, values: &Value) -> Result<String, String> {
+    rendered_from(Path::new(CHART), namespace, version, values)
+}
+
+fn rendered_from(chart: &Path, namespace: &str, version: &str, values: &Value) -> Result<String, String> {
     let mut helm = Command::new(tool("helm"));
-    helm.args(["template", "scpol", CHART, "--namespace", namespace, "--kube-version", version, "--values", "-"]);
+    helm.args(["template", "scpol"]).arg(chart);
+    helm.args(["--namespace", namespace, "--kube-version", version, "--values", "-"]);
     helm.current_dir(root()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = helm.spawn().unwrap();
     child.stdin.take().unwrap().write_all(values.to_string().as_bytes()).unwrap();
@@ -246,6 +251,40 @@ fn the_chart_renders_what_kustomize_renders() {
             }
         }
         assert_same(&objects(&text), &kustomize, what);
+    }
+}
+
+/// The image of every pod of a released chart: `release/dist.sh` writes the registry, the repository and the digest into it.
+#[test]
+fn an_image_has_registry_repository_tag_and_digest() {
+    let released = tempfile::tempdir().unwrap();
+    success(Command::new("cp").arg("-r").arg(root().join(CHART)).arg(released.path()));
+    let chart = released.path().join("sidecar-policy");
+    let (digest, other) = (format!("sha256:{}", "1".repeat(64)), format!("sha256:{}", "2".repeat(64)));
+    let manifest = read(&format!("{CHART}/Chart.yaml"));
+    let written = manifest.replace("scpol.dev/image-digest: \"\"", &format!("scpol.dev/image-digest: {digest}"));
+    assert_ne!(written, manifest, "release/dist.sh looks for this annotation");
+    fs::write(chart.join("Chart.yaml"), written).unwrap();
+    let release = json!({ "registry": "ghcr.io", "repository": "owner/sidecar-policy" });
+    for (given, expected) in [
+        (json!({}), format!("ghcr.io/owner/sidecar-policy:0.1.0@{digest}")),
+        (
+            json!({ "registry": "r.example.com:5000" }),
+            format!("r.example.com:5000/owner/sidecar-policy:0.1.0@{digest}"),
+        ),
+        (json!({ "registry": "" }), format!("owner/sidecar-policy:0.1.0@{digest}")),
+        // What `helm upgrade --reuse-values` keeps of another release has no digest.
+        (json!({ "tag": "", "digest": "" }), format!("ghcr.io/owner/sidecar-policy:0.1.0@{digest}")),
+        // Another image than that of the release.
+        (json!({ "tag": "0.1.1" }), "ghcr.io/owner/sidecar-policy:0.1.1".to_owned()),
+        (json!({ "digest": other }), format!("ghcr.io/owner/sidecar-policy:0.1.0@{other}")),
+        (json!({ "tag": "2", "digest": other }), format!("ghcr.io/owner/sidecar-policy:2@{other}")),
+    ] {
+        let mut image = release.clone();
+        json_patch::merge(&mut image, &given);
+        let text = rendered_from(&chart, NAMESPACE, CURRENT, &json!({ "image": image })).unwrap();
+        let images: Vec<_> = text.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
+        assert_eq!(images, [expected.as_str(); 3], "{given}: the operator, the test and the hook");
     }
 }
 

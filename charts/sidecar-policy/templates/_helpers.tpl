@@ -13,9 +13,13 @@ app.kubernetes.io/part-of: sidecar-policy
 {{- end }}
 {{- end }}
 
+{{/* The image by tag and digest: `scpol check` reads the release from the tag. A release has its digest in an annotation of the chart; it is
+that of appVersion, so another tag has none. */}}
 {{- define "scpol.image" -}}
-{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
-{{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- $digest := .Values.image.digest }}
+{{- if not (or $digest .Values.image.tag) }}{{ $digest = index .Chart.Annotations "scpol.dev/image-digest" }}{{ end }}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* The security context that every container of this chart has: what the Pod Security level "restricted" asks for, and more. */}}
