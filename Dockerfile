@@ -1,6 +1,28 @@
-# The operator's image: one static binary; no shell, no libraries, no root. `make image` builds the binary and this, without a registry.
+# The operator's image: one static binary; no shell, no libraries, no root.
+#
+#   docker build --tag REGISTRY/sidecar-policy:0.1.0 .
+#
+# It compiles in a container, so the machine needs docker and nothing else; with --platform for another one. release/Dockerfile is its second stage,
+# for a binary that is there already: `make image` and releases take that.
+ARG BUILDER=docker.io/library/rust:1.95.0-bookworm
+FROM --platform=$BUILDPLATFORM $BUILDER AS build
+ARG BUILDARCH
+ARG TARGETARCH
+RUN case $TARGETARCH in \
+        "" | "$BUILDARCH") exit ;; \
+        arm64) compiler=gcc-aarch64-linux-gnu ;; \
+        *) compiler=gcc-x86-64-linux-gnu ;; \
+    esac; \
+    apt-get -qq update && apt-get -qq install --no-install-recommends --yes "$compiler"
+WORKDIR /src
+COPY . .
+# `scpol version` names the commit: --build-arg SCPOL_COMMIT="$(git rev-parse --short=12 HEAD)".
+ARG SCPOL_COMMIT=""
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/target \
+    CARGO_TARGET_DIR=/target release/binary.sh $TARGETARCH > /tmp/binary && cp "$(cat /tmp/binary)" /scpol
+
 FROM scratch
-COPY scpol /scpol
+COPY --from=build /scpol /scpol
 # By number, so that the kubelet can check `runAsNonRoot`.
 USER 65532:65532
 EXPOSE 8080 8443

@@ -12,10 +12,12 @@ shared=''
 # Removes all but compiled dependencies. The workspace is compiled anew in each checkout, because the times of files of two
 # checkouts do not say which is newer.
 keep_dependencies() { # folder
-    local own clean=(cargo clean --quiet --locked --target-dir "$1" --workspace)
-    own=$(uname -m)-unknown-linux-musl
-    "${clean[@]}" && "${clean[@]}" --release && "${clean[@]}" --release --target "$own" || return
-    find "$1" -mindepth 1 -maxdepth 1 ! -name debug ! -name release ! -name "$own" ! -name lock -exec rm -rf {} +
+    local target clean=(cargo clean --quiet --locked --target-dir "$1" --workspace)
+    "${clean[@]}" && "${clean[@]}" --release || return
+    for target in "$1"/*-unknown-linux-musl; do
+        [ ! -d "$target" ] || "${clean[@]}" --release --target "${target##*/}" || return
+    done
+    find "$1" -mindepth 1 -maxdepth 1 ! -name debug ! -name release ! -name '*-unknown-linux-musl' ! -name lock -exec rm -rf {} +
     (($(du -sm "$1" | cut -f 1) <= most_mb)) || find "$1" -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
 }
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Builds what a release has, into target/dist (or the folder that DIST names). `make dist` calls it.
 #
-#   scpol-VERSION-linux-ARCH.tar.gz       the command, as scpol and as plugins of kubectl, with completions and man pages
-#   sidecar-policy-VERSION.oci.tar        the image; IMAGE-DIGEST has its digest
+#   scpol-VERSION-OS-ARCH.tar.gz          the command, as scpol and as plugins of kubectl, with completions and man pages
+#   sidecar-policy-VERSION.oci.tar        the image for each architecture of linux; IMAGE-DIGEST names it
 #   install.yaml, install-older.yaml, install-legacy.yaml, author-check.yaml, author-record.yaml  the install files, with the image by digest
 #   sidecar-policy-VERSION.tgz            the Helm chart, with the image by digest
 #   scpol.yaml                            the manifest for krew
 #   sbom.cdx.json                         what the binary is made of, as CycloneDX
 #   RELEASE-NOTES.md, SHA256SUMS
 #
-# IMAGE: where the image will be, without a tag. RELEASE_URL: where these files will be. The same sources give the same files.
+# IMAGE: where the image will be, without a tag. REPOSITORY: OWNER/NAME on GitHub. RELEASE_URL: where these files will be.
+# PLATFORMS: what to build for; one that cannot be built fails. A release also has darwin, which a Mac builds: BINARIES is a folder with
+# binaries that are built already, as OS-ARCH/scpol. The same sources give the same files.
 set -euo pipefail
 export LC_ALL=C TZ=UTC
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -18,7 +20,9 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 dist=${DIST:-target/dist}
 image=${IMAGE:-sidecar-policy}
 image=${image%:"$version"}
-url=${RELEASE_URL:-https://example.com/sidecar-policy/releases/download/v$version}
+repository=${REPOSITORY:-OWNER/REPOSITORY}
+url=${RELEASE_URL:-https://github.com/$repository/releases/download/v$version}
+read -ra platforms <<< "${PLATFORMS:-linux/amd64 linux/arm64 windows/amd64}"
 # Every date in an archive: that of the commit, or of SOURCE_DATE_EPOCH.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2> /dev/null || echo 0)}
 work=$(mktemp -d)
@@ -34,25 +38,23 @@ mkdir -p "$dist"
 dist=$(cd "$dist" && pwd)
 
 # ---- the command ---------------------------------------------------------------------------------------------------------------
-declare -A sums=()
-own=$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
-for arch in "$own" $([ "$own" = arm64 ] && echo amd64 || echo arm64); do
-    if ! binary=$(release/binary.sh "$arch"); then
-        [ "$arch" != "$own" ] || exit 1
-        say "no command for $arch: see above"
-        continue
-    fi
-    [ "$arch" != "$own" ] || scpol=$binary
-    folder=scpol-$version-linux-$arch
+say "for ${platforms[*]}"
+# Prints the completions and the man pages, which are the same for every platform.
+scpol=$(release/binary.sh)
+images=() archs=()
+for platform in "${platforms[@]}"; do
+    file=scpol name=${platform/\//-}
+    [[ $platform != windows/* ]] || file=scpol.exe
+    if [ -n "${BINARIES:-}" ] && [ -f "$BINARIES/$name/$file" ]; then binary=$BINARIES/$name/$file; else binary=$(release/binary.sh "$platform"); fi
+    [[ $platform != linux/* ]] || { images+=("$binary"); archs+=("${platform#*/}"); }
+    folder=scpol-$version-$name
     mkdir -p "$work/$folder"/{completions,man/man1}
-    install -m 0755 "$binary" "$work/$folder/scpol"
-    ln -s scpol "$work/$folder/kubectl-scpol"
-    ln -s scpol "$work/$folder/kubectl_complete-scpol"
+    install -m 0755 "$binary" "$work/$folder/$file"
+    for plugin in kubectl-scpol kubectl_complete-scpol; do [ "$file" != scpol ] || ln -s scpol "$work/$folder/$plugin"; done
     for shell in bash elvish fish powershell zsh; do "$scpol" completions "$shell" > "$work/$folder/completions/scpol.$shell"; done
     "$scpol" man --folder "$work/$folder/man/man1"
     cp LICENSE "$work/$folder/"
     archive "$dist/$folder.tar.gz" "$work" "$folder"
-    sums[$arch]=$(sum "$dist/$folder.tar.gz")
     say "$folder.tar.gz"
 done
 
@@ -64,42 +66,50 @@ metadata:
   name: scpol
 spec:
   version: v$version
+  homepage: https://github.com/$repository
   shortDescription: Inject sidecars by policy, and explain who got one
   description: |
     Shows which workloads have the sidecar of a SidecarPolicy and why others do not, checks policies in
     files before they are in effect, and finds what keeps them from working in a cluster.
   platforms:
 Y
-    for arch in $(printf '%s\n' "${!sums[@]}" | sort); do
+    for platform in "${platforms[@]}"; do
+        folder=scpol-$version-${platform/\//-} file=scpol
+        [[ $platform != windows/* ]] || file=scpol.exe
         cat << Y
   - selector:
-      matchLabels: {os: linux, arch: $arch}
-    uri: $url/scpol-$version-linux-$arch.tar.gz
-    sha256: ${sums[$arch]}
-    bin: scpol
+      matchLabels: {os: ${platform%/*}, arch: ${platform#*/}}
+    uri: $url/$folder.tar.gz
+    sha256: $(sum "$dist/$folder.tar.gz")
+    bin: $file
     files:
-    - from: scpol-$version-linux-$arch/scpol
+    - from: $folder/$file
       to: .
-    - from: scpol-$version-linux-$arch/LICENSE
+    - from: $folder/LICENSE
       to: .
 Y
     done
 } > "$dist/scpol.yaml"
 
 # ---- the image, and what names it ----------------------------------------------------------------------------------------------
-release/image.sh "$scpol" "$image:$version" "$dist/sidecar-policy-$version.oci.tar" > /dev/null
+release/image.sh --archive "$dist/sidecar-policy-$version.oci.tar" "$image:$version" "${images[@]}"
 digest=$(tar -xOf "$dist/sidecar-policy-$version.oci.tar" index.json | grep -o 'sha256:[0-9a-f]*' | head -n 1)
-echo "$image@$digest" > "$dist/IMAGE-DIGEST"
-release/inspect.sh "$dist/sidecar-policy-$version.oci.tar"
+# With the tag, by which `scpol check` knows the release of the operator.
+echo "$image:$version@$digest" > "$dist/IMAGE-DIGEST"
+release/inspect.sh "$dist/sidecar-policy-$version.oci.tar" "${archs[@]}"
 
 for file in install install-older install-legacy author-check author-record; do
-    sed "s#^\( *image: \)sidecar-policy:.*#\1$image@$digest#" "config/$file.yaml" > "$dist/$file.yaml"
+    sed "s#^\( *image: \)sidecar-policy:.*#\1$image:$version@$digest#" "config/$file.yaml" > "$dist/$file.yaml"
 done
 cp -r charts/sidecar-policy "$work/"
-sed -i "s/^\(version\|appVersion\): .*/\1: $version/" "$work/sidecar-policy/Chart.yaml"
-sed -i -e "/^image:/,/^[^ #]/ { s#^  repository: .*#  repository: $image#; s#^  digest: .*#  digest: $digest# }" "$work/sidecar-policy/values.yaml"
+# As docker reads it: the first part is a registry if it has a dot or a port.
+registry='' path=$image
+case ${image%%/*} in "$image") ;; *.* | *:* | localhost) registry=${image%%/*} path=${image#*/} ;; esac
+sed -i -e "s/^\(version\|appVersion\): .*/\1: $version/" -e "s#^\(  scpol.dev/image-digest:\).*#\1 $digest#" "$work/sidecar-policy/Chart.yaml"
+sed -i "/^image:/,/^[^ #]/ { s#^  registry: .*#  registry: \"$registry\"#; s#^  repository: .*#  repository: \"$path\"# }" "$work/sidecar-policy/values.yaml"
+grep -rlZ OWNER/REPOSITORY "$work/sidecar-policy" | xargs -0 --no-run-if-empty sed -i "s#OWNER/REPOSITORY#$repository#g"
 archive "$dist/sidecar-policy-$version.tgz" "$work" sidecar-policy
-say "the image is $image@$digest"
+say "the image is $(cat "$dist/IMAGE-DIGEST")"
 
 # ---- papers --------------------------------------------------------------------------------------------------------------------
 # The text of the version in CHANGELOG.md, and what was checked by whoever downloads it.

@@ -619,11 +619,20 @@ fn a_workload_as_printed_and_for_later_servers_differ_in_version_and_selector_al
 
 // The image.
 
+/// The instructions of a Dockerfile, without comments.
+fn instructions(path: &str) -> Vec<String> {
+    read(path)
+        .replace("\\\n", " ")
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
 /// `release/inspect.sh` looks into the built image.
 #[test]
 fn the_image_has_the_binary_and_nothing_else() {
-    let text = read("Dockerfile");
-    let steps: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let steps = instructions("release/Dockerfile");
     assert_eq!(
         steps,
         [
@@ -635,6 +644,35 @@ fn the_image_has_the_binary_and_nothing_else() {
             r#"CMD ["run"]"#
         ]
     );
+    // `docker build .` compiles first, and ends with the same stage.
+    let all = instructions("Dockerfile");
+    let last = all.iter().rposition(|step| step.starts_with("FROM ")).unwrap();
+    let stage: Vec<_> =
+        all[last..].iter().map(|step| step.replace("COPY --from=build /scpol ", "COPY scpol ")).collect();
+    assert_eq!(stage, steps);
+}
+
+/// `docker build .` and a release compile with one script, and one version of Rust.
+#[test]
+fn the_image_is_compiled_as_a_release_is() {
+    let steps = instructions("Dockerfile");
+    let compiles: Vec<_> = steps.iter().filter(|step| step.contains("release/binary.sh")).collect();
+    assert_eq!(compiles.len(), 1, "{steps:?}");
+    assert!(!steps.iter().any(|step| step.contains("cargo build")), "release/binary.sh has the flags");
+    let builder = steps[0].strip_prefix("ARG BUILDER=docker.io/library/rust:").unwrap();
+    let (version, _) = builder.split_once('-').unwrap();
+    assert!(read(".github/workflows/release.yaml").contains(&format!("rustup default {version}\n")), "{version}");
+    let number = |version: &str| -> Vec<u32> { version.split('.').map(|part| part.parse().unwrap()).collect() };
+    let manifest = read("Cargo.toml");
+    let least = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    assert!(number(version) >= number(least), "{version} is older than {least}");
+    // What the build reads is not ignored.
+    for ignored in read(".dockerignore").lines().filter(|line| !line.starts_with('#')) {
+        assert!(
+            !["Cargo.toml", "Cargo.lock", "build.rs", "src", "crates", "config", "tests", "benches", "release"]
+                .contains(&ignored)
+        );
+    }
 }
 
 // Pages.

@@ -34,7 +34,7 @@ build_image() {
     mkdir -p target/node
     NODE_IMAGE=$PWD/target/node/image.oci.tar
     export NODE_IMAGE
-    release/image.sh "$(release/binary.sh)" sidecar-policy:0.1.0 "$NODE_IMAGE" > target/node/image.log 2>&1 || { tail -n 20 target/node/image.log >&2; return 1; }
+    release/image.sh --archive "$NODE_IMAGE" sidecar-policy:0.1.0 "$(release/binary.sh)" > target/node/image.log 2>&1 || { tail -n 20 target/node/image.log >&2; return 1; }
     echo "node: built the shipped image ($SECONDS s)"
 }
 
