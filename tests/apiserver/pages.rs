@@ -154,7 +154,7 @@ async fn start(install: &str) -> Result<()> {
 /// Runs the two commands of a block of the README's Install section. Returns their outputs.
 async fn installs_and_injects(install: &str) -> Result<[String; 2]> {
     let world = World::empty(ControlPlane::builder(Version::NEWEST)).await?;
-    let block = Page::read("README.md")?.block(install)?;
+    let block = Page::read("README.md")?.block(install)?.replace("\\\n", " ");
     let commands: Vec<&str> = block.lines().collect();
     let [install, apply] = commands[..] else { anyhow::bail!("not two commands: {block}") };
     let installed = succeeds(&world.cluster, install).await?;
