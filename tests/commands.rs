@@ -1579,6 +1579,9 @@ fn flags_take_one_value_and_the_words_behind_them_are_files() {
     assert!(told.out.starts_with("2 policies in 2 files"), "{told:?}");
     for (arguments, says) in [
         (&["inject", "web.yaml", "-p", "policy.yaml", "more.yaml"][..], "repeat the flag"),
+        (&["explain", "-f", "web.yaml", "-p", "policy.yaml", "more.yaml"], "repeat the flag"),
+        (&["lint", "policy.yaml", "--manifests", "web.yaml", "web.yaml"], "repeat the flag: `--manifests FILE"),
+        (&["uninject", "-", "-p", "-"], "standard input can be read only once"),
         (&["inject", "web.yml", "-p", "policy.yaml"], "did you mean `web.yaml`?"),
         (&["inject", "wep.yaml", "-p", "policy.yaml"], "did you mean `web.yaml`?"),
         (&["explain", "deploy/web", "web.yaml", "-p", "policy.yaml"], "give one of both"),
@@ -1622,6 +1625,17 @@ fn nothing_that_is_no_workload_passes_in_silence() {
                 "{command:?} {arguments:?}: {ended:?}"
             );
         }
+    }
+    let folder = folder.with("web.yaml", WEB);
+    for arguments in [
+        &["inject", "web.yaml", "empty.yaml", "-p", "policy.yaml"][..],
+        &["inject", "web.yaml", "-p", "policy.yaml", "-p", "empty.yaml"],
+        &["explain", "web.yaml", "empty.yaml", "-p", "policy.yaml"],
+        &["lint", "policy.yaml", "empty.yaml"],
+        &["lint", "policy.yaml", "--manifests", "web.yaml", "--manifests", "empty.yaml"],
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert!(ended.code == 0 && ended.err.contains("warning: empty.yaml: there is no object in it"), "{ended:?}");
     }
     let list = folder.inject("apiVersion: v1\nkind: List\nitems: []\n");
     assert_eq!((list.code, list.err.as_str()), (0, ""), "an empty list is what `kubectl get` prints");
@@ -1703,6 +1717,13 @@ fn notes_are_ignored_by_a_flag_and_by_a_comment_and_errors_are_not() {
     ] {
         assert_eq!(has(arguments, code), expected, "{arguments:?}");
     }
+    // What keeps a policy out of a workload is told, whoever wants it ignored.
+    let conflict = WEB.replace("{name: web, image", "{name: envoy, image");
+    folder.with_file("conflict.yaml", &format!("# scpol: ignore SCP0200\n{conflict}"));
+    assert!(
+        has(&["lint", "quiet.yaml", "--manifests", "conflict.yaml", "--ignore", "SCP0200"], "SCP0200"),
+        "{conflict}"
+    );
     let wrong = POLICY.replace("namespaces:", "namespace:");
     folder.with_file("wrong.yaml", &format!("# scpol: ignore SCP0012\n{wrong}"));
     let ended = folder.scpol(&["lint", "wrong.yaml", "--ignore", "SCP0012"], "");
@@ -1769,10 +1790,17 @@ fn test_searches_a_folder_with_a_policy_alone_and_reports_a_case_that_lacks_a_fi
 
 #[test]
 fn version_names_the_program_and_needs_no_server() {
-    for arguments in [&["version"][..], &["version", "--client"], &["version", "-s", "http://127.0.0.1:1"]] {
+    let unknown = "note: the version of the server is unknown: ";
+    for (arguments, note) in [
+        (&["version"][..], unknown),
+        (&["version", "--client"], ""),
+        (&["version", "-s", "http://127.0.0.1:1"], unknown),
+        (&["version", "--kubeconfig", "nowhere"], unknown),
+    ] {
         let ended = Folder::new().scpol(arguments, "");
         let begin = concat!("scpol ", env!("CARGO_PKG_VERSION"));
-        assert!(ended.code == 0 && ended.out.starts_with(begin) && ended.err.is_empty(), "{ended:?}");
+        assert!(ended.code == 0 && ended.out.starts_with(begin), "{ended:?}");
+        assert!(ended.err.starts_with(note) && ended.err.is_empty() == note.is_empty(), "{ended:?}");
         assert_eq!(ended.out.lines().count(), 1, "{ended:?}");
     }
 }

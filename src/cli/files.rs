@@ -146,6 +146,17 @@ pub(super) fn warn_of_twins(files: &[File]) {
     }
 }
 
+/// Warns of those of `paths` that have no document, if others have one.
+pub(super) fn warn_of_empty(files: &[File], paths: &[PathBuf]) {
+    let is_empty = |file: &&File| file.manifests().next().is_none() && file.asides.is_empty();
+    if files.iter().all(|file| is_empty(&file)) {
+        return;
+    }
+    for file in files.iter().filter(is_empty).filter(|file| paths.iter().any(|path| path == Path::new(&file.name))) {
+        remark(format_args!("warning: {}: there is no object in it", file.name));
+    }
+}
+
 /// Warns of objects that are probably meant as workloads, and whose kind is misspelt.
 fn warn_of_kinds(files: &[File]) {
     for manifest in files.iter().flat_map(File::manifests) {
@@ -175,17 +186,10 @@ impl Manifests {
             "no manifest found in {}",
             names(&paths)
         );
-        if let Some(policy) = only_policies(&files) {
+        if let Some(policy) = only_policies(files.iter()) {
             bail!("{policy} is a SidecarPolicy; expected a workload here: give policies with --policy");
         }
-        for word in &self.words {
-            let of_word: Vec<_> = files.iter().filter(|file| Path::new(&file.name) == word).cloned().collect();
-            if let Some(policy) = only_policies(&of_word) {
-                bail!(
-                    "{policy} is a SidecarPolicy; expected a workload here: repeat the flag, `--policy FILE --policy FILE`"
-                );
-            }
-        }
+        expect_workloads(&files, &self.words)?;
         Ok(files)
     }
 
@@ -197,6 +201,42 @@ impl Manifests {
     /// The paths as given.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         both(&self.files, &self.words)
+    }
+}
+
+/// Checks that no file that is named without a flag, as in `-p a.yaml b.yaml`, has policies alone.
+///
+/// # Errors
+/// If one of `words` has, because a flag takes one value.
+pub(super) fn expect_workloads(files: &[File], words: &[PathBuf]) -> Result<()> {
+    for word in words {
+        if let Some(policy) = only_policies(files.iter().filter(|file| Path::new(&file.name) == word)) {
+            bail!(
+                "{policy} is a SidecarPolicy; expected a workload here: repeat the flag, `--policy FILE --policy FILE`"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each file that is named without a flag, as in `FLAG a.yaml b.yaml`, has a policy.
+///
+/// # Errors
+/// If one of `words` has objects and no policy, because `flag` takes one value.
+pub(super) fn expect_policies(files: &[File], words: &[PathBuf], flag: &str) -> Result<()> {
+    for file in files.iter().filter(|file| words.iter().any(|word| Path::new(&file.name) == word)) {
+        let mut objects = file.manifests().flat_map(Manifest::objects).peekable();
+        if objects.peek().is_some() && !objects.any(|object| manifest::policy_of(&object).is_some()) {
+            bail!("{}: no SidecarPolicy; to give several files, repeat the flag: `{flag} FILE {flag} FILE`", file.name);
+        }
+    }
+    Ok(())
+}
+
+/// Notes that a path is there whose name could be meant, where `word` names something of the cluster.
+pub(super) fn note_of_path(word: &str) {
+    if Path::new(word).exists() {
+        remark(format_args!("note: `{word}` names something of the cluster; for the file or folder, write `./{word}`"));
     }
 }
 
@@ -212,10 +252,10 @@ pub(super) fn is_file(word: &str) -> bool {
 }
 
 /// The place of the first policy in `files`, if they have nothing else.
-fn only_policies(files: &[File]) -> Option<&Location> {
-    let objects = || files.iter().flat_map(File::manifests).flat_map(Manifest::objects);
+fn only_policies<'a>(files: impl Iterator<Item = &'a File> + Clone) -> Option<&'a Location> {
+    let objects = || files.clone().flat_map(File::manifests).flat_map(Manifest::objects);
     let is_policy = |object: Object<'_>| manifest::policy_of(&object).is_some();
-    let first = files.iter().flat_map(File::manifests).next()?;
+    let first = files.clone().flat_map(File::manifests).next()?;
     (objects().next().is_some() && objects().all(is_policy)).then_some(&first.place)
 }
 
@@ -246,6 +286,7 @@ pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
         note_asides(&asides);
         warn_of_twins(&files);
         warn_of_kinds(&files);
+        warn_of_empty(&files, paths);
         return Ok(files);
     }
     faults.sort_by(|one, other| one.place.cmp(&other.place));

@@ -237,7 +237,15 @@ const CODES: &[(&str, Codes)] = &[
     ("diff", ["nothing changes", "something changes", COULD_NOT_RUN]),
     ("drain", ["nothing waits", "something still waits", COULD_NOT_RUN]),
     ("check", ["no problem; with --strict, no warning", "a problem; with --strict, a warning", COULD_NOT_RUN]),
-    ("status", ["every policy is ready", "a policy is not ready", COULD_NOT_RUN]),
+    (
+        "status",
+        [
+            "every policy is ready, and no workload lacks its sidecar",
+            "a policy is not ready, a registration is missing, or a workload lacks its sidecar",
+            COULD_NOT_RUN,
+        ],
+    ),
+    ("run", ["a signal stopped it", "a second signal ended it at once", COULD_NOT_RUN]),
     (
         "rollout status",
         ["the rollout is complete", "the rollout is not complete; with --watch, it is halted", COULD_NOT_RUN],

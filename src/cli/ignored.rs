@@ -2,10 +2,12 @@
 
 use super::output::remark;
 use crate::api::code::Code;
-use crate::manifest::{File, Manifest, policy_of};
+use crate::manifest::{File, Manifest, comments_with, policy_of};
 use clap::Args;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What a comment for this program begins with.
+const WORD: &str = "scpol";
 /// The most edits between a misspelt name of a code and the intended one.
 const MAX_EDITS: usize = 3;
 
@@ -36,7 +38,7 @@ impl IgnoreOption {
     pub(super) fn with<'a>(&self, files: impl IntoIterator<Item = &'a File>) -> Ignored {
         let mut ignored = Ignored { everywhere: self.ignore.iter().copied().collect(), ..Ignored::default() };
         for file in files {
-            let (codes, unknown) = comments(&file.rewrite(|_| None));
+            let (codes, unknown) = comments(&comments_with(file, WORD));
             for (line, message) in unknown {
                 remark(format_args!("warning: {}:{line}: {message}", file.name));
             }
@@ -80,36 +82,38 @@ pub(super) fn code(text: &str) -> Result<Code, String> {
     Err(format!("there is no such code; {hint}"))
 }
 
-/// The codes of the comments `# scpol: ignore CODE CODE` in `text`, up to the first other word, and the faults of such comments, each
-/// with its line.
-fn comments(text: &str) -> (BTreeSet<Code>, Vec<(usize, String)>) {
+/// The codes of the `comments` `scpol: ignore CODE CODE`, each with its line, up to the first other word, and the faults of such
+/// comments, each with its line.
+fn comments(comments: &[(usize, &str)]) -> (BTreeSet<Code>, Vec<(usize, String)>) {
     let (mut codes, mut faults) = (BTreeSet::new(), Vec::new());
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| line.contains("scpol:")) {
-        let Some(words) = comment(line) else { continue };
+    for (line, comment) in comments {
+        let Some(words) = ignoring(comment) else { continue };
         let mut words = words.split([' ', '\t', ',']).filter(|word| !word.is_empty()).peekable();
-        if words.peek().is_none_or(|word| !word.starts_with("SCP")) {
-            faults.push((
-                index + 1,
-                "the comment `scpol: ignore` names no code; write it as `# scpol: ignore SCP0052`".to_owned(),
-            ));
+        if words.peek().is_none_or(|word| !is_meant_as_code(word)) {
+            let message = "the comment `scpol: ignore` names no code; write it as `# scpol: ignore SCP0052`";
+            faults.push((*line, message.to_owned()));
         }
-        for word in words.take_while(|word| word.starts_with("SCP")) {
+        for word in words.take_while(|word| is_meant_as_code(word)) {
             match code(word) {
                 Ok(code) => drop(codes.insert(code)),
-                Err(error) => faults.push((index + 1, format!("`{word}`: {error}"))),
+                Err(error) => faults.push((*line, format!("`{word}`: {error}"))),
             }
         }
     }
     (codes, faults)
 }
 
-/// The words behind `# scpol: ignore` in `line`.
-fn comment(line: &str) -> Option<&str> {
-    let begins = |at: usize| at == 0 || line[..at].ends_with([' ', '\t']);
-    line.match_indices('#').filter(|(at, _)| begins(*at)).find_map(|(at, _)| {
-        let words = line[at + 1..].trim_start().strip_prefix("scpol:")?.trim_start().strip_prefix("ignore")?;
-        (words.is_empty() || words.starts_with([' ', '\t'])).then_some(words)
-    })
+/// Whether `word` of a comment is a code, or looks like one.
+fn is_meant_as_code(word: &str) -> bool {
+    let is_number = word.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("SCP"));
+    is_number || Code::ALL.iter().any(|code| code.name() == word)
+}
+
+/// The words behind `scpol: ignore` in `comment`. A colon more or less is meant so, too.
+fn ignoring(comment: &str) -> Option<&str> {
+    let words = comment.trim_start().strip_prefix(WORD)?.trim_start_matches(':');
+    let words = words.trim_start().strip_prefix("ignore")?;
+    (words.is_empty() || words.starts_with([' ', '\t', ':'])).then(|| words.trim_start_matches(':'))
 }
 
 #[cfg(test)]
@@ -131,16 +135,24 @@ mod tests {
     fn comments_name_codes_at_the_beginning_of_a_line_and_behind_a_space() {
         for (line, expected, faults) in [
             ("# scpol: ignore SCP0052", &[52][..], 0),
-            ("  a: b  #scpol:ignore SCP0052, SCP0035 because of tests", &[35, 52], 0),
-            ("a#scpol: ignore SCP0052", &[], 0),
+            ("a: b  #scpol:ignore SCP0052, SCP0035 because of tests", &[35, 52], 0),
+            ("## scpol: ignore: SCP0052 QualityOfServiceChanged scp0035", &[35, 52], 0),
+            ("# scpol ignore SCP0052", &[52], 0),
+            ("a: b#scpol ignore SCP0052", &[], 0),
+            ("a: 'b # scpol: ignore SCP0052'", &[], 0),
+            ("a: |\n  # scpol: ignore SCP0052\n  b", &[], 0),
+            ("a: |\n  # scpol: ignore SCP0052\nb: c # scpol: ignore SCP0035", &[35], 0),
+            ("# scpol: ignore SCP0052\n---\na: b", &[52], 0),
+            ("{\"a\": \" # scpol: ignore SCP0052\"}", &[], 0),
             ("# scpol: ignored SCP0052", &[], 0),
             ("# scpol is SCP0052", &[], 0),
             ("# scpol: ignore", &[], 1),
             ("# scpol: ignore everything", &[], 1),
             ("# scpol: ignore SCP9999 SCP0052", &[52], 1),
-            ("ü # scpol: ignore SCP0052", &[52], 0),
+            ("a: ü # scpol: ignore SCP0052", &[52], 0),
         ] {
-            let (codes, found) = comments(line);
+            let file = File::parse("a.yaml", line.as_bytes().to_vec()).expect("YAML");
+            let (codes, found) = comments(&comments_with(&file, WORD));
             let codes: Vec<u16> = codes.into_iter().map(|code| code as u16).collect();
             assert_eq!((codes.as_slice(), found.len()), (expected, faults), "{line}: {found:?}");
         }

@@ -196,6 +196,7 @@ pub(super) fn full_name(policy: &str) -> String {
 pub(super) fn short_name(given: &str) -> Result<String, String> {
     let Some((kind, name)) = given.split_once('/') else { return Ok(given.to_owned()) };
     let is_policy = ["sidecarpolicies", "sidecarpolicy", "scpol"].iter().any(|word| {
+        let kind = kind.to_ascii_lowercase();
         let rest = kind.strip_prefix(word);
         rest.is_some_and(|rest| rest.is_empty() || rest == ".scpol.dev")
     });

@@ -12,6 +12,7 @@ use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
 pub(super) struct UninjectOptions {
@@ -29,6 +30,8 @@ pub(super) struct UninjectOptions {
 }
 
 pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End> {
+    let of_policies: Vec<_> = options.policies.iter().map(PathBuf::from).collect();
+    files::at_most_one_stdin(&[("-f", &options.manifests.paths()), ("--policy", &of_policies)])?;
     let policies = names(&options.policies, options.manifests.reading())?;
     let files = options.manifests.read(options.manifests.reading())?;
     let change = |manifest: &Manifest, notes: &mut Notes| {
@@ -49,7 +52,7 @@ pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End
 fn names(given: &[String], reading: Reading) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for given in given {
-        if !files::is_file(given) {
+        if !files::is_file(given) && !Path::new(given).is_dir() {
             names.push(short_name(given).map_err(|error| anyhow!("--policy: `{given}` {error}"))?);
             continue;
         }

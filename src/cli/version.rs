@@ -1,8 +1,8 @@
 //! `scpol version`.
 
-use super::output::{Output, Parser};
+use super::output::{Output, Parser, remark};
 use super::{Cluster, End, live};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
@@ -29,7 +29,7 @@ pub(super) struct VersionOptions {
 pub(super) async fn run(options: VersionOptions, out: &mut impl Write) -> Result<End> {
     let version = env!("CARGO_PKG_VERSION");
     let commit = COMMIT.filter(|commit| !commit.is_empty());
-    let server = if options.client { None } else { server(&options.cluster).await };
+    let server = if options.client { None } else { server(&options.cluster).await.map_err(note).ok() };
     let mut fields = json!({ "version": version });
     for (field, value) in [("commit", commit), ("server", server.as_deref())] {
         if let Some(value) = value {
@@ -52,11 +52,19 @@ pub(super) async fn run(options: VersionOptions, out: &mut impl Write) -> Result
     Ok(End::Fine)
 }
 
-/// The version of the API server; none if it does not answer soon.
-async fn server(cluster: &Cluster) -> Option<String> {
+fn note(error: anyhow::Error) {
+    remark(format_args!("note: the version of the server is unknown: {error:#}"));
+}
+
+/// The version of the API server.
+///
+/// # Errors
+/// If there is no cluster, or its server does not answer soon.
+async fn server(cluster: &Cluster) -> Result<String> {
     let ask = async {
-        let client = live::connect(cluster).await.ok()?;
-        Some(live::version(&client).await.ok()?.version)
+        let client = live::connect(cluster).await?;
+        Ok(live::version(&client).await?.version)
     };
-    tokio::time::timeout(PATIENCE, ask).await.ok().flatten()
+    let late = || anyhow!("no answer within {}", humantime::format_duration(PATIENCE));
+    tokio::time::timeout(PATIENCE, ask).await.unwrap_or_else(|_| Err(late()))
 }

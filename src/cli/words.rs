@@ -6,23 +6,32 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use std::ffi::OsString;
 
-/// `words` with the flags before the subcommand behind it: `-n shop status` becomes `status -n shop`. The subcommand judges them.
+/// `words` with the flags before a subcommand behind it: `-n shop status` becomes `status -n shop`, as in `rollout -n shop status`. The subcommand judges them.
 /// Words that are not understood stay as they are, and clap reports them.
 pub(super) fn with_flags_behind(words: Vec<OsString>, command: &Command) -> Vec<OsString> {
+    let (mut path, mut flags, mut rest) = (Vec::new(), Vec::new(), words.as_slice());
+    let mut of = command;
+    while of.has_subcommands() {
+        let Some((before, name, behind)) = next_command(rest, command) else { break };
+        let Some(found) = of.find_subcommand(name) else { break };
+        path.push(name.clone());
+        flags.extend_from_slice(before);
+        (of, rest) = (found, behind);
+    }
+    [path.as_slice(), flags.as_slice(), rest].concat()
+}
+
+/// The first of `words` that is no flag and no value of one, with the words before and behind it.
+fn next_command<'a>(
+    words: &'a [OsString],
+    command: &Command,
+) -> Option<(&'a [OsString], &'a OsString, &'a [OsString])> {
     let mut at = 0;
     while let Some(word) = words.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {
-        match following(word, command) {
-            Some(values) => at += 1 + values,
-            None => return words,
-        }
+        at += 1 + following(word, command)?;
     }
-    let (mut of, mut end) = (command, at);
-    while let Some(found) = words.get(end).and_then(|word| of.find_subcommand(word)) {
-        (of, end) = (found, end + 1);
-    }
-    let (flags, rest) = words.split_at(at.min(words.len()));
-    let (path, rest) = rest.split_at(end.saturating_sub(at));
-    [path, flags, rest].concat()
+    let (before, [name, behind @ ..]) = words.split_at_checked(at)? else { return None };
+    Some((before, name, behind))
 }
 
 /// The number of words behind the flag `word` that are its value; none if no command has such a flag, or if it ends the command.
@@ -80,7 +89,7 @@ pub(super) fn advised(mut error: clap::Error) -> clap::Error {
         ErrorKind::UnknownArgument => {
             let typed = word(ContextKind::InvalidArg).filter(|word| !word.starts_with('-'));
             typed.map(|word| match files::is_file(&word) {
-                true => format!("give each file with a flag of its own, such as `-f {word}`"),
+                true => format!("repeat the flag before it, or give manifests with -f, such as `-f {word}`"),
                 false => "a flag takes one value; repeat the flag for more".to_owned(),
             })
         }
@@ -112,6 +121,10 @@ mod tests {
             ("-nshop status envoy", "status -nshop envoy"),
             ("--context dev --as=me rollout undo envoy", "rollout undo --context dev --as=me envoy"),
             ("-A explain deploy", "explain -A deploy"),
+            ("rollout --context dev undo envoy", "rollout undo --context dev envoy"),
+            ("-n shop rollout --context dev undo envoy", "rollout undo -n shop --context dev envoy"),
+            ("rollout --nothing undo", "rollout --nothing undo"),
+            ("status envoy -n shop", "status envoy -n shop"),
             ("--color always lint a.yaml", "lint --color always a.yaml"),
             ("status -n shop", "status -n shop"),
             ("--nothing status", "--nothing status"),

@@ -50,13 +50,14 @@ pub(super) struct ExplainOptions {
     site: SiteOptions,
 }
 
-/// The words among `target` that name workloads, and the files: those of `-f`, and the other words.
+/// The words among `target` that name workloads; the other words, which are files; and all files, with those of `-f`.
 ///
 /// # Errors
 /// If there are both, or if a flag about the cluster comes with files.
-fn targets(target: &[String], files: &[PathBuf], scope: &Scope) -> Result<(Vec<String>, Vec<PathBuf>)> {
+fn targets(target: &[String], files: &[PathBuf], scope: &Scope) -> Result<(Vec<String>, [Vec<PathBuf>; 2])> {
     let (words, named): (Vec<_>, Vec<_>) = target.iter().cloned().partition(|word| files::is_file(word));
-    let files = files::both(files, &words.iter().map(PathBuf::from).collect::<Vec<_>>());
+    let words: Vec<_> = words.into_iter().map(PathBuf::from).collect();
+    let files = files::both(files, &words);
     if let (Some(name), Some(file)) = (named.first(), files.first()) {
         bail!("`{name}` names workloads of the cluster, and `{}` is a file; give one of both", file.display());
     }
@@ -64,11 +65,13 @@ fn targets(target: &[String], files: &[PathBuf], scope: &Scope) -> Result<(Vec<S
     if let (Some((flag, _)), Some(file)) = (of_cluster.iter().find(|(_, is_given)| *is_given), files.first()) {
         bail!("{flag} selects workloads of the cluster, and `{}` is a file; give one of both", file.display());
     }
-    Ok((named, files))
+    named.iter().for_each(|name| files::note_of_path(name));
+    Ok((named, [words, files]))
 }
 
 pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Result<End> {
-    (options.target, options.files) = targets(&options.target, &options.files, &options.scope)?;
+    let (named, [words, files]) = targets(&options.target, &options.files, &options.scope)?;
+    (options.target, options.files) = (named, files);
     let earlier = &options.earlier.earlier;
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies), ("--earlier", earlier)])?;
     let asked = Requested::parse(&options.target)?;
@@ -78,6 +81,7 @@ pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Re
     let given = files::read(&options.policies, reading)?;
     let known = known(&options, &given, &site).await?;
     let manifests = files::read(&options.files, reading)?;
+    files::expect_workloads(&manifests, &words)?;
     let earlier = options.earlier.read(reading, &known.policies)?;
     let ignored = options.ignore.with(given.iter().chain(&manifests));
     let known = match options.files.is_empty() && earlier.is_empty() {

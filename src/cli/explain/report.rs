@@ -316,7 +316,11 @@ impl ExplainReport {
         let source = self.source.clone().unwrap_or_default();
         let is_told = |code: Code, policy: &str| !ignored.has(code, &source, policy);
         self.remarks.retain(|noted| noted.code.is_none_or(|code| is_told(code, "")));
-        self.quality_of_service = self.quality_of_service.filter(|_| is_told(Code::QualityOfServiceChanged, ""));
+        let mut injected = self.policies.iter().filter(|answer| answer.result != PolicyResult::Skipped).peekable();
+        let is_told_of_class = is_told(Code::QualityOfServiceChanged, "")
+            && (injected.peek().is_none()
+                || injected.any(|answer| is_told(Code::QualityOfServiceChanged, &answer.policy)));
+        self.quality_of_service = self.quality_of_service.filter(|_| is_told_of_class);
         for answer in &mut self.policies {
             answer.ports.retain(|noted| noted.code.is_none_or(|code| is_told(code, &answer.policy)));
             answer.effects.retain(|effect| is_told(effect.known, &answer.policy));

@@ -59,11 +59,15 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     files::note_asides(&reading.set_aside(&mut files, &mut faults));
     faults.extend(reading.faults(&files));
     files::warn_of_twins(if options.strict { &[] } else { &files });
+    files::warn_of_empty(&files, &paths);
     let found = Located::all(&files, &context);
     if found.is_empty() && !faults.is_empty() {
         return Err(files::all(&faults));
     }
     ensure!(!found.is_empty(), "no SidecarPolicy found in {}", files::names(&paths));
+    if !options.manifests.is_empty() {
+        files::expect_policies(&files, &options.words, "--manifests")?;
+    }
     let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
     let ignored = options.ignore.with(&files);
     let mut findings = lint::lint(&subjects, &context);
@@ -87,10 +91,11 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     Ok(End::fine_if(findings.iter().all(|finding| finding.severity > worst)))
 }
 
-/// Whether `finding` is reported. An error always is, because the operator rejects the policy for it.
+/// Whether `finding` is reported. An error always is, because the operator rejects the policy for it, and what keeps it out of a
+/// workload.
 fn is_wanted(finding: &Finding, subjects: &[Subject], ignored: &Ignored) -> bool {
     let Subject { place, name, .. } = &subjects[finding.subject];
-    finding.severity == Severity::Error || !ignored.has(finding.code, place, name)
+    finding.severity == Severity::Error || finding.keeps_out || !ignored.has(finding.code, place, name)
 }
 
 /// The reasons why the policies would not be injected into the given workloads.
@@ -117,7 +122,7 @@ fn against_manifests(
         let source = found.source.unwrap_or_default();
         let title = format!("{} ({source})", title(&found.placed));
         let against = lint::against(subjects, &policies, &found.placed, &title, &facts, &context.site).into_iter();
-        findings.extend(against.filter(|finding| !ignored.has(finding.code, &source, "")));
+        findings.extend(against.filter(|finding| finding.keeps_out || !ignored.has(finding.code, &source, "")));
     }
     Ok(findings)
 }

@@ -91,6 +91,8 @@ pub struct Finding {
     pub field: String,
     /// The fault, and what to write instead. The sentence begins with the field.
     pub message: String,
+    /// Whether the policy is not injected into a given workload because of it, or its create is refused.
+    pub keeps_out: bool,
 }
 
 /// The known facts about the target cluster.
@@ -202,7 +204,7 @@ impl Note {
 
     fn about(self, subject: usize) -> Finding {
         let Note { code, field, message } = self;
-        Finding { subject, severity: Severity::of(code), code, field, message }
+        Finding { subject, severity: Severity::of(code), code, field, message, keeps_out: false }
     }
 }
 
@@ -251,6 +253,7 @@ pub fn lint(subjects: &[Subject], context: &Context) -> Vec<Finding> {
             code,
             field,
             message,
+            keeps_out: false,
         }));
         let spec = subject.spec.iter();
         let notes = spec.flat_map(|spec| CHECKS.iter().flat_map(move |check| check(spec, context)));

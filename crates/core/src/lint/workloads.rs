@@ -47,7 +47,8 @@ pub fn against(
             _ => "it would not be injected",
         };
         let message = format!("does not fit {title}: {}; {end}", left.reason.detail);
-        Some(Note::new(left.reason.code, field(left, workload), message).about(subject))
+        let finding = Note::new(left.reason.code, field(left, workload), message).about(subject);
+        Some(Finding { keeps_out: true, ..finding })
     };
     let injected = workload.with_body(workload.patched(&patch));
     let ports = decision.inject.iter().flat_map(|policy| {

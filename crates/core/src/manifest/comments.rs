@@ -1,6 +1,6 @@
 //! Comments of workloads that templates of charts have: control lines, and others.
 
-use super::{Format, Location, Manifest, Object, has_pods, value};
+use super::{File, FilePiece, Format, Location, Manifest, Object, has_pods, value};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -8,6 +8,58 @@ use std::collections::HashSet;
 const CONTROL: [&str; 7] = ["if", "else", "end", "range", "with", "define", "block"];
 /// Replaces a line that begins with `#`. If the parser then shows it in a value, the line is no comment.
 const MARK: &str = "scpol-line-";
+
+/// The comments of `file` that have `word`, each with its line, from 1. A `#` within a value, as in a block scalar or a quoted text,
+/// begins none, and JSON has none.
+pub fn comments_with<'a>(file: &'a File, word: &str) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    let mut before = 0;
+    for part in &file.parts {
+        let (text, is_value) = match part {
+            FilePiece::Verbatim(text) => (text, false),
+            FilePiece::Manifest(manifest) | FilePiece::SetAside(manifest) => {
+                (&manifest.text, manifest.format == Format::Yaml)
+            }
+        };
+        let candidates: Vec<_> = text.lines().enumerate().filter(|(_, line)| line.contains(word)).collect();
+        let of_values = if is_value && !candidates.is_empty() { in_values(text, &candidates) } else { HashSet::new() };
+        let is_json = matches!(part, FilePiece::Manifest(manifest) if manifest.format != Format::Yaml);
+        for (number, line) in candidates.into_iter().filter(|(number, _)| !is_json && !of_values.contains(number)) {
+            found.extend(comment_of(line).map(|comment| (before + number + 1, comment)));
+        }
+        before += text.matches('\n').count();
+    }
+    found
+}
+
+/// The comment of `line`, without its `#`.
+fn comment_of(line: &str) -> Option<&str> {
+    let at = begin_of_comment(line)?;
+    Some(line[at..].trim_start_matches('#'))
+}
+
+/// Where the last `#` of `line` is that may begin a comment: at the beginning of the line, or behind a space.
+fn begin_of_comment(line: &str) -> Option<usize> {
+    line.match_indices('#').map(|(at, _)| at).rfind(|at| *at == 0 || line[..*at].ends_with([' ', '\t']))
+}
+
+/// The numbers of those of `lines`, from 0, whose last `#` is in a value of the YAML `text`. All, if the parser cannot tell.
+fn in_values(text: &str, lines: &[(usize, &str)]) -> HashSet<usize> {
+    let mut marked = String::with_capacity(text.len());
+    for (number, line) in text.lines().enumerate() {
+        let is_one = lines.iter().any(|(candidate, _)| *candidate == number);
+        match begin_of_comment(line).filter(|_| is_one) {
+            Some(at) => marked.push_str(&format!("{}# {MARK}{number}; {}\n", &line[..at], &line[at + 1..])),
+            None => marked.extend([line, "\n"]),
+        }
+    }
+    let mut found = HashSet::new();
+    match value::yaml(&marked) {
+        Ok(read) => marks(&read.value, &mut found),
+        Err(_) => found.extend(lines.iter().map(|(number, _)| *number)),
+    }
+    found
+}
 
 /// The line of `manifest`, from 1, whose comment is a control line of a chart, such as `# {{- if .Values.on }}`, if
 /// `object` is a workload: only the rendered manifest is complete, and to write the document anew would lose the line.

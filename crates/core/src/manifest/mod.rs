@@ -18,7 +18,7 @@ mod yaml;
 
 pub use aside::set_aside;
 pub use check::faults;
-pub use comments::templated_comment;
+pub use comments::{comments_with, templated_comment};
 pub use kinds::{Kinds, Object, has_pods, is_meant_as_policy, may_have_pods, meant_workload, misspelt, policy_of};
 pub use lines::Lines;
 pub use write::{Layout, emit};
