@@ -113,8 +113,15 @@ install-files: ## Write the one-file install bundles and the generated files of 
 	@UPDATE=1 cargo test --locked --workspace --test offline chart
 
 .PHONY: pictures
-pictures: ## Write the pictures of commands in docs/images anew
+pictures: ## Write the pictures of `scpol explain` and of the dashboard in docs/images anew
 	@UPDATE=1 cargo test --locked --workspace --test offline pictures
+
+.PHONY: dashboard-picture
+dashboard-picture: assets ## Use a real cluster for four minutes, and write the picture of the dashboard from what Prometheus then answers
+	@cargo build --locked --workspace --bin scpol --bin controlplane
+	@mkdir -p target/pictures
+	@$${CARGO_TARGET_DIR:-target}/debug/controlplane run --version 1.37 --nodes 3 -- tests/pictures/record.sh target/pictures
+	@RECORDED=$(CURDIR)/target/pictures UPDATE=1 cargo test --locked --workspace --test offline pictures
 
 .PHONY: docs
 docs: ## Build the site of the docs into target/book, and check its links

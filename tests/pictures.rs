@@ -1,5 +1,7 @@
 //! Pictures of pages, made from what the commands print. `make pictures` writes them.
 
+mod dashboard;
+
 use crate::tools::{assert_current, on_a_terminal, root};
 use std::fmt::Write;
 
@@ -47,7 +49,7 @@ fn terminal(title: &str, text: &str) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
          aria-label=\"{title}\"\n     font-family=\"{FONT}\" font-size=\"14\" fill=\"#d1d7e0\">\n  <title>{title}</title>\n  \
-         <!-- `make pictures` wrote this. -->\n  <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#151b23\"/>\n",
+         <!-- `make pictures` wrote this. -->\n  <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#151b23\" stroke=\"#3d444d\"/>\n",
     );
     for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
         let y = MARGIN + 14 + index * LINE;
