@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-DEMO ?= 1.13
+DEMO ?= 1.37
 export KEEP
 
 .PHONY: help
@@ -15,13 +15,13 @@ assets: ## Build the real API servers into the cache (a second time takes no tim
 
 .PHONY: demo
 demo: export SCPOL_TOOLS = no
-demo: ## Everything from a bare clone: a real API server, the operator, a sample, its sidecar in workloads; DEMO=1.37 for a current cluster, DEMO=node for a real node
-	@if [ ! -x tests/demo/$(DEMO).sh ]; then echo "error: there is no DEMO=$(DEMO); use DEMO=1.13, DEMO=1.37 or DEMO=node" >&2; exit 2; fi
+demo: ## A current cluster with the operator, a policy and its sidecar, from a bare clone; DEMO=1.13 for the Initializer, DEMO=node for a real node
+	@if [ ! -x tests/demo/$(DEMO).sh ]; then echo "error: there is no DEMO=$(DEMO); use DEMO=1.37, DEMO=1.13 or DEMO=node" >&2; exit 2; fi
 ifeq ($(DEMO),node)
 	@NODE_REQUIRED=1 tests/node/run.sh -- tests/demo/node.sh
 else
-	@tests/demo/build.sh $(DEMO)
-	@$${CARGO_TARGET_DIR:-target}/debug/controlplane run --version $(DEMO) $(if $(filter 1.37,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
+	@nodes=$$(tests/demo/build.sh $(DEMO)); \
+	exec $${CARGO_TARGET_DIR:-target}/debug/controlplane run --version $(DEMO) --nodes $$nodes -- tests/demo/$(DEMO).sh
 endif
 
 # With --workspace everywhere: with fewer packages dependencies have fewer features, and are compiled once more.
@@ -111,6 +111,17 @@ install-files: ## Write the one-file install bundles and the generated files of 
 	@UPDATE=1 cargo test --locked --workspace --test offline dashboard
 	@charts/files.sh
 	@UPDATE=1 cargo test --locked --workspace --test offline chart
+
+.PHONY: pictures
+pictures: ## Write the pictures of `scpol explain` and of the dashboard in docs/images anew
+	@UPDATE=1 cargo test --locked --workspace --test offline pictures
+
+.PHONY: dashboard-picture
+dashboard-picture: assets ## Use a real cluster for four minutes, and write the picture of the dashboard from what Prometheus then answers
+	@cargo build --locked --workspace --bin scpol --bin controlplane
+	@mkdir -p target/pictures
+	@$${CARGO_TARGET_DIR:-target}/debug/controlplane run --version 1.37 --nodes 3 -- tests/pictures/record.sh target/pictures
+	@RECORDED=$(CURDIR)/target/pictures UPDATE=1 cargo test --locked --workspace --test offline pictures
 
 .PHONY: docs
 docs: ## Build the site of the docs into target/book, and check its links

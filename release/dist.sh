@@ -6,7 +6,7 @@
 #   install.yaml, install-older.yaml, install-legacy.yaml, author-check.yaml, author-record.yaml  the install files, with the image by digest
 #   sidecar-policy-VERSION.tgz            the Helm chart, with the image by digest
 #   scpol.yaml                            the manifest for krew
-#   sbom.cdx.json                         what the binary is made of, as CycloneDX
+#   sbom.cdx.json, THIRD-PARTY-LICENSES   what the binary is made of, as CycloneDX, and its licences
 #   RELEASE-NOTES.md, SHA256SUMS
 #
 # IMAGE: where the image will be, without a tag. REPOSITORY: OWNER/NAME on GitHub. RELEASE_URL: where these files will be.
@@ -32,6 +32,11 @@ archive() { # FILE FOLDER NAME...
     tar -C "$2" --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -cf - "${@:3}" | gzip -9n > "$1"
 }
 sum() { sha256sum < "$1" | cut -d ' ' -f 1; }
+binary_for() { # OS/ARCH
+    local file=${BINARIES:-}/${1/\//-}/scpol
+    [[ $1 != windows/* ]] || file+=.exe
+    if [ -f "$file" ]; then echo "$file"; else release/binary.sh "$1"; fi
+}
 
 rm -rf "$dist"
 mkdir -p "$dist"
@@ -40,12 +45,13 @@ dist=$(cd "$dist" && pwd)
 # ---- the command ---------------------------------------------------------------------------------------------------------------
 say "for ${platforms[*]}"
 # Prints the completions and the man pages, which are the same for every platform.
-scpol=$(release/binary.sh)
+scpol=$(binary_for "linux/$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')")
+release/licenses.sh > "$dist/THIRD-PARTY-LICENSES"
 images=() archs=()
 for platform in "${platforms[@]}"; do
     file=scpol name=${platform/\//-}
     [[ $platform != windows/* ]] || file=scpol.exe
-    if [ -n "${BINARIES:-}" ] && [ -f "$BINARIES/$name/$file" ]; then binary=$BINARIES/$name/$file; else binary=$(release/binary.sh "$platform"); fi
+    binary=$(binary_for "$platform")
     [[ $platform != linux/* ]] || { images+=("$binary"); archs+=("${platform#*/}"); }
     folder=scpol-$version-$name
     mkdir -p "$work/$folder"/{completions,man/man1}
@@ -53,7 +59,7 @@ for platform in "${platforms[@]}"; do
     for plugin in kubectl-scpol kubectl_complete-scpol; do [ "$file" != scpol ] || ln -s scpol "$work/$folder/$plugin"; done
     for shell in bash elvish fish powershell zsh; do "$scpol" completions "$shell" > "$work/$folder/completions/scpol.$shell"; done
     "$scpol" man --folder "$work/$folder/man/man1"
-    cp LICENSE "$work/$folder/"
+    cp LICENSE "$dist/THIRD-PARTY-LICENSES" "$work/$folder/"
     archive "$dist/$folder.tar.gz" "$work" "$folder"
     say "$folder.tar.gz"
 done
@@ -85,7 +91,7 @@ Y
     files:
     - from: $folder/$file
       to: .
-    - from: $folder/LICENSE
+    - from: $folder/*LICENSE*
       to: .
 Y
     done

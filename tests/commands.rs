@@ -3,11 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use crate::console::{self, Example};
-use crate::tools::root;
+use crate::tools::{on_a_terminal, root};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -1410,37 +1410,12 @@ fn reports_are_printed_as_kubectl_prints_lists() {
     );
 }
 
-/// What `scpol` with `arguments` and `variables` prints on a terminal of 80 columns.
-fn on_a_terminal(folder: &Folder, arguments: &[&str], variables: &[(&str, &str)]) -> String {
-    use rustix::{pty, termios};
-    use std::os::unix::fs::OpenOptionsExt;
-    let terminal = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
-    pty::grantpt(&terminal).unwrap();
-    pty::unlockpt(&terminal).unwrap();
-    let size = termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    termios::tcsetwinsize(&terminal, size).unwrap();
-    let name = PathBuf::from(pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
-    command.args(arguments).current_dir(&folder.0).env_remove("NO_COLOR").env("TERM", "xterm");
-    // Otherwise the terminal may become that of this process, which then gets a SIGHUP.
-    let is_not_ours = i32::try_from(pty::OpenptFlags::NOCTTY.bits()).unwrap();
-    let screen = fs::OpenOptions::new().write(true).custom_flags(is_not_ours).open(name).unwrap();
-    command.envs(variables.iter().copied()).stdout(screen);
-    assert!(command.status().unwrap().success());
-    // The terminal has an end only when nobody has it open for writing.
-    drop(command);
-    let (mut text, mut terminal) = (Vec::new(), fs::File::from(terminal));
-    // Linux reports the end as an error.
-    let _ = terminal.read_to_end(&mut text);
-    String::from_utf8(text).unwrap().replace("\r\n", "\n")
-}
-
 #[test]
 fn a_terminal_gets_colours_and_rows_of_its_width() {
     let folder = with_policy();
-    let painted = on_a_terminal(&folder, &["lint", "-f", "policy.yaml"], &[]);
+    let painted = on_a_terminal(folder.0.path(), 80, &["lint", "-f", "policy.yaml"], &[]);
     assert!(painted.contains("\u{1b}[33mwarning\u{1b}[0m   SCP0035"), "{painted:?}");
-    let plain = on_a_terminal(&folder, &["lint", "-f", "policy.yaml"], &[("NO_COLOR", "1")]);
+    let plain = on_a_terminal(folder.0.path(), 80, &["lint", "-f", "policy.yaml"], &[("NO_COLOR", "1")]);
     assert_eq!(painted.replace("\u{1b}[33m", "").replace("\u{1b}[0m", ""), plain);
     assert!(plain.lines().count() > 5 && plain.lines().all(|line| line.len() <= 80), "{plain}");
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();

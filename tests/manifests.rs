@@ -675,6 +675,28 @@ fn the_image_is_compiled_as_a_release_is() {
     }
 }
 
+/// Nothing is published before the tests have passed, or without a platform.
+#[test]
+fn a_release_is_tested_and_has_every_platform() {
+    let workflow: Value = serde_saphyr::from_str(&read(".github/workflows/release.yaml")).unwrap();
+    let runs = |job: &str| -> Vec<String> {
+        let steps = workflow["jobs"][job]["steps"].as_array().unwrap().iter();
+        steps.filter_map(|step| step["run"].as_str().map(str::to_owned)).collect()
+    };
+    for command in ["make lint", "make test"] {
+        assert!(runs("test").iter().any(|run| run.ends_with(command)), "{command}");
+    }
+    let release = &workflow["jobs"]["release"];
+    assert_eq!(release["needs"], json!(["test", "darwin"]));
+    assert!(runs("release").contains(&"make dist".to_owned()));
+    let platforms = release["env"]["PLATFORMS"].as_str().unwrap();
+    assert_eq!(platforms, "linux/amd64 linux/arm64 windows/amd64 darwin/amd64 darwin/arm64");
+    // Those that release/binary.sh knows, and of which no one is left out in silence.
+    let known = read("release/binary.sh");
+    assert!(platforms.split(' ').all(|platform| known.contains(platform)), "{platforms}");
+    assert!(!read("release/dist.sh").contains("continue"));
+}
+
 // Pages.
 
 fn pages() -> Vec<PathBuf> {

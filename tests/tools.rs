@@ -37,3 +37,30 @@ pub(crate) fn success(command: &mut Command) -> Output {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
+
+/// What `scpol` with `arguments` and `variables`, in `folder`, prints on a terminal of so many columns.
+pub(crate) fn on_a_terminal(folder: &Path, columns: u16, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    use rustix::{pty, termios};
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    let terminal = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).expect("a terminal");
+    pty::grantpt(&terminal).expect("granted");
+    pty::unlockpt(&terminal).expect("unlocked");
+    let size = termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    termios::tcsetwinsize(&terminal, size).expect("a size");
+    let name = PathBuf::from(pty::ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("UTF-8"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
+    command.args(arguments).current_dir(folder).env_remove("NO_COLOR").env("TERM", "xterm");
+    // Otherwise the terminal may become that of this process, which then gets a SIGHUP.
+    let is_not_ours = i32::try_from(pty::OpenptFlags::NOCTTY.bits()).expect("small");
+    let screen = fs::OpenOptions::new().write(true).custom_flags(is_not_ours).open(name).expect("it can be opened");
+    command.envs(variables.iter().copied()).stdout(screen);
+    let code = command.status().expect("scpol runs").code();
+    assert!(code.is_some_and(|code| code < 2), "{arguments:?}: {code:?}");
+    // The terminal has an end only when nobody has it open for writing.
+    drop(command);
+    let (mut text, mut terminal) = (Vec::new(), fs::File::from(terminal));
+    // Linux reports the end as an error.
+    let _ = terminal.read_to_end(&mut text);
+    String::from_utf8(text).expect("UTF-8").replace("\r\n", "\n")
+}

@@ -15,6 +15,7 @@ use crate::workloads::reports::Reports;
 use anyhow::{Result, bail};
 use clap::Args;
 use http::Uri;
+#[cfg(unix)]
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -146,6 +147,7 @@ struct LogOptions {
 }
 
 pub(super) async fn run(options: RunOptions) -> Result<End> {
+    #[cfg(unix)]
     raise_open_files();
     telemetry::start(options.log.log_format, &options.log.log_level)?;
     let TimeOptions { lease_duration, resync, .. } = options.times;
@@ -175,6 +177,7 @@ fn webhook_url(text: &str) -> Result<Uri, String> {
 
 /// Raises the limit of open files to the most that the process may have. Some container runtimes give 1024, and our
 /// ports alone have more connections.
+#[cfg(unix)]
 fn raise_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Without it, connections are closed when no files are left.

@@ -11,8 +11,9 @@
 # kube-controller-manager, kube-scheduler, kwok, stages/, prometheus and promtool. Progress goes to stderr. What is built lives
 # outside the checkout, under ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its
 # recipe changes: its go.mod and go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) is used
-# as it is, without Go. etcd and kube-apiserver of KUBEBUILDER_ASSETS (the newest), or of a folder where setup-envtest keeps this very
-# version, are not built. SCPOL_TOOLS=no leaves out what only tests need: helm and prometheus, and kubectl if the machine has one.
+# as it is, without Go. Servers of KUBEBUILDER_ASSETS (if they are of the newest version), or of a folder where setup-envtest keeps this
+# very version, are not built. SCPOL_TOOLS=no, for demos, leaves out what only tests need: helm and prometheus, and kubectl if the
+# machine has one. It also takes the newest servers from PATH.
 set -euo pipefail
 export LC_ALL=C
 
@@ -131,7 +132,24 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd 
     fi
 }
 
+servers='etcd kube-apiserver kubectl kube-controller-manager kube-scheduler'
 has_servers() { [[ -f $1/etcd && -x $1/etcd && -f $1/kube-apiserver && -x $1/kube-apiserver ]]; } # folder
+
+# Whether the servers of a folder are of the newest version, whichever the patch.
+is_newest() { [[ $("$1/kube-apiserver" --version 2>/dev/null) == "Kubernetes v$newest."* ]]; } # folder
+
+# Sets KUBEBUILDER_ASSETS to a folder with servers of the newest version, or to nothing. It may name those of another project.
+find_newest() {
+    local folder=${KUBEBUILDER_ASSETS:-}
+    if [[ -n $folder ]]; then
+        folder=$(given "$newest" "$folder" KUBEBUILDER_ASSETS)
+        is_newest "$folder" || { say "KUBEBUILDER_ASSETS=$folder is not used: its kube-apiserver is not $newest" && folder=''; }
+    elif [[ ${SCPOL_TOOLS:-} == no ]] && folder=$(command -v kube-apiserver); then
+        folder=$(dirname "$folder")
+        { has_servers "$folder" && is_newest "$folder"; } || folder=''
+    fi
+    KUBEBUILDER_ASSETS=$folder
+}
 
 # The folder in which setup-envtest keeps a version, if it does. On the newest version KUBEBUILDER_ASSETS comes first.
 envtest() { # version
@@ -143,12 +161,16 @@ envtest() { # version
 
 # The components of a version, in `parts`.
 choose() { # version
-    local version=${1%-node}
+    local version=${1%-node} folder
     parts=''
     if [[ ${SCPOL_TOOLS:-} != no || $1 == *-node ]] || ! kubectl version --client >/dev/null 2>&1; then parts="kubectl_$newest "; fi
-    if [[ -n $(envtest "$version") ]]; then parts+="envtest_$version"; else parts+="etcd apiserver_$version"; fi
+    folder=$(envtest "$version")
+    if [[ -n $folder ]]; then parts+="envtest_$version"; else parts+="etcd apiserver_$version"; fi
     if [[ $1 == *-node ]]; then parts+=" controllers_$version node_$version containerd"
-    elif [[ $1 == "$newest" ]]; then parts+=" controllers_$newest kwok"; fi
+    elif [[ $1 == "$newest" ]]; then
+        [[ -x $folder/kube-controller-manager && -x $folder/kube-scheduler ]] || parts+=" controllers_$newest"
+        parts+=' kwok'
+    fi
     if [[ ${SCPOL_TOOLS:-} != no ]]; then
         parts+=' helm'
         [[ $1 != "$newest" ]] || parts+=' prometheus'
@@ -241,6 +263,8 @@ assemble() { # version folder
     rm -rf "$tmp" && mkdir "$tmp"
     for part in $parts; do
         for file in "${place[$part]}"/*; do
+            # A folder of PATH has other programs, too.
+            [[ $part != envtest_* || " $servers " == *" ${file##*/} "* ]] || continue
             [[ $file != "$cache"/* ]] || file=../${file#"$cache"/}
             # envtest comes last: where kubectl is built, it is that one.
             [[ -e $tmp/${file##*/} ]] || ln -s "$file" "$tmp/"
@@ -298,6 +322,7 @@ main() {
     # shellcheck disable=SC2086
     [[ $1 != --all ]] || set -- $all
     for version; do [[ -n ${quirks[${version%-node}]:-} ]] || die 2 "unknown version '$version': one of$all"; done
+    [[ " $*" != *" $newest"* ]] || find_newest
     for version; do
         variable=${version/./_} variable=SCPOL_ASSETS_${variable/-node/_NODE}
         # With Go, what KUBEBUILDER_ASSETS lacks is built: see `choose`.

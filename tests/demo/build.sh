@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds what the demo of a version needs: the API server with Go and the operator with Rust, side by side. `make demo` calls it.
 #
-#   build.sh 1.13
+#   build.sh 1.37
 #
-# It prints the minutes that are left, as measured on two cores.
+# Prints on stdout how many simulated nodes the demo can have. On stderr are the minutes that are left, as measured on two cores.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export SCPOL_TOOLS=no
@@ -15,7 +15,18 @@ cargo=(cargo build --locked --workspace --bin scpol --bin controlplane)
 seconds=$(tests/controlplane/build.sh --seconds "$version")
 [ -x "${CARGO_TARGET_DIR:-target}/debug/scpol" ] || seconds=$((seconds + operator_seconds))
 seconds=$((seconds * 3 / 2)) # with what must be fetched
-if ((seconds == 0)); then exec "${cargo[@]}" --quiet; fi
+
+# The simulated nodes are those of the newest version. Servers that are given may come without what runs them.
+nodes() {
+    local folder
+    folder=$(tests/controlplane/build.sh "$version")
+    if [ -x "$folder/kwok" ] && [ -x "$folder/kube-controller-manager" ]; then echo 2; else echo 0; fi
+}
+if ((seconds == 0)); then
+    "${cargo[@]}" --quiet
+    nodes
+    exit
+fi
 
 minutes() { # seconds
     if (($1 > 0)); then echo "about $((($1 + 59) / 60)) min left"; else echo 'a moment left'; fi
@@ -26,7 +37,7 @@ set -m # process groups of their own, which end whole
 tests/controlplane/build.sh "$version" > /dev/null 2> "$logs/kubernetes.log" & builds[$!]=$logs/kubernetes.log
 "${cargo[@]}" > "$logs/operator.log" 2>&1 & builds[$!]=$logs/operator.log
 set +m
-echo "Kubernetes $version and the operator are built from source, once. Logs: ${builds[*]}" >&2
+echo "Kubernetes $version and the operator are built from source, once: the next time takes seconds. Logs: ${builds[*]}" >&2
 
 shown=''
 until ((${#builds[@]} == 0)); do
@@ -42,3 +53,4 @@ until ((${#builds[@]} == 0)); do
         unset "builds[$pid]"
     done
 done
+nodes

@@ -5,13 +5,22 @@ PATH="${SCPOL_PROGRAMS:-${CARGO_TARGET_DIR:-$PWD/target}/debug}:$PATH"
 log="$SCPOL_TEST_DIR/demo-operator.log"
 
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
-run() { printf '$ %s\n' "$*"; "$@" 2>&1 | grep -v '^Warning: \(version difference\|short name\)' || test "${PIPESTATUS[0]}" -eq 0; }
+# A command as one types it.
+typed() {
+  local word
+  printf '$'
+  for word; do
+    case $word in *[!a-zA-Z0-9_./:=,@%+-]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
+  done
+  echo
+}
+run() { typed "$@"; "$@" 2>&1 | grep -v '^Warning: \(version difference\|short name\)' || test "${PIPESTATUS[0]}" -eq 0; }
 
-# until_is EXPECTED COMMAND..: waits until the command prints that, 30 s at most, or so many tenths of a second as $patience says.
+# until_is EXPECTED COMMAND..: waits until the command prints that, 30 s at most, or $patience.
 until_is() {
-  local expected=$1 printed=
+  local expected=$1 printed='' end=$((SECONDS + ${patience:-30}))
   shift
-  for _ in $(seq "${patience:-300}"); do
+  while ((SECONDS < end)); do
     printed=$("$@" 2> /dev/null) || true
     [ "$printed" = "$expected" ] && return
     sleep 0.1

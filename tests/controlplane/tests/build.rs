@@ -56,11 +56,15 @@ impl Machine {
     /// The servers of a version where setup-envtest keeps them.
     fn envtest(&self, version: &str) -> PathBuf {
         let cpu = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-        let folder = format!("data/kubebuilder-envtest/k8s/{version}-linux-{cpu}");
+        self.servers(&format!("data/kubebuilder-envtest/k8s/{version}-linux-{cpu}"), version)
+    }
+
+    /// Servers of a version in a folder.
+    fn servers(&self, folder: &str, version: &str) -> PathBuf {
         for name in ["etcd", "kube-apiserver", "kubectl"] {
-            self.program(&format!("{folder}/{name}"), "#!/bin/sh\n");
+            self.program(&format!("{folder}/{name}"), &format!("#!/bin/sh\necho Kubernetes v{version}\n"));
         }
-        self.path(&folder)
+        self.path(folder)
     }
 
     /// What `build.sh` prints.
@@ -103,7 +107,7 @@ fn servers_of_setup_envtest_are_not_built() {
 fn what_kubebuilder_assets_lack_is_built_if_there_is_go() {
     let machine = Machine::new();
     machine.program("bin/kubectl", "#!/bin/sh\n");
-    let folder = machine.envtest("given");
+    let folder = machine.servers("given", "1.37.0");
     let given = [("SCPOL_TOOLS", "no"), ("KUBEBUILDER_ASSETS", folder.to_str().unwrap())];
     let from_source = machine.seconds("1.37", DEMO);
     let rest = machine.seconds("1.37", &given);
@@ -127,4 +131,37 @@ fn a_demo_takes_the_kubectl_of_the_machine_and_tests_do_not() {
     assert!(without > 0);
     assert_eq!(machine.seconds("1.30", DEMO), 0);
     assert!(machine.seconds("1.30", &[]) > without);
+}
+
+#[test]
+fn kubebuilder_assets_of_another_version_are_not_used() {
+    let machine = Machine::new();
+    machine.program("bin/kubectl", "#!/bin/sh\n");
+    let from_source = machine.seconds("1.37", DEMO);
+    let folder = machine.servers("older", "1.34.1");
+    let given = [("SCPOL_TOOLS", "no"), ("KUBEBUILDER_ASSETS", folder.to_str().unwrap())];
+    assert_eq!(machine.seconds("1.37", &given), from_source);
+    let output = machine.build(&["--seconds", "1.37"], &given);
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert!(why.contains("is not used: its kube-apiserver is not 1.37"), "{why}");
+}
+
+#[test]
+fn a_demo_takes_the_servers_of_path_and_tests_do_not() {
+    let machine = Machine::new();
+    let from_source = [machine.seconds("1.37", DEMO), machine.seconds("1.37", &[])];
+    machine.servers("bin", "1.36.3");
+    let kubectl = from_source[0] - machine.seconds("1.37", DEMO);
+    machine.servers("bin", "1.37.1");
+    let rest = machine.seconds("1.37", DEMO);
+    assert!(0 < rest && rest < from_source[0] - kubectl, "{rest} of {from_source:?}");
+    assert_eq!(machine.seconds("1.37", &[]), from_source[1]);
+    // With the controllers, too, nothing is left but the simulated nodes.
+    for name in ["kube-controller-manager", "kube-scheduler"] {
+        machine.program(&format!("bin/{name}"), "#!/bin/sh\n");
+    }
+    assert!(machine.seconds("1.37", DEMO) < rest);
+    fs::remove_file(machine.path("bin/go")).unwrap();
+    let output = machine.build(&["1.37"], DEMO);
+    assert_eq!(Path::new(String::from_utf8(output.stdout).unwrap().trim()), machine.path("bin"));
 }
