@@ -107,13 +107,7 @@ release/inspect.sh "$dist/sidecar-policy-$version.oci.tar" "${archs[@]}"
 for file in install install-older install-legacy author-check author-record; do
     sed "s#^\( *image: \)sidecar-policy:.*#\1$image:$version@$digest#" "config/$file.yaml" > "$dist/$file.yaml"
 done
-cp -r charts/sidecar-policy "$work/"
-# As docker reads it: the first part is a registry if it has a dot or a port.
-registry='' path=$image
-case ${image%%/*} in "$image") ;; *.* | *:* | localhost) registry=${image%%/*} path=${image#*/} ;; esac
-sed -i -e "s/^\(version\|appVersion\): .*/\1: $version/" -e "s#^\(  scpol.dev/image-digest:\).*#\1 $digest#" "$work/sidecar-policy/Chart.yaml"
-sed -i "/^image:/,/^[^ #]/ { s#^  registry: .*#  registry: \"$registry\"#; s#^  repository: .*#  repository: \"$path\"# }" "$work/sidecar-policy/values.yaml"
-grep -rlZ OWNER/REPOSITORY "$work/sidecar-policy" | xargs -0 --no-run-if-empty sed -i "s#OWNER/REPOSITORY#$repository#g"
+REPOSITORY=$repository release/chart.sh "$work" "$image" "$digest"
 archive "$dist/sidecar-policy-$version.tgz" "$work" sidecar-policy
 say "the image is $(cat "$dist/IMAGE-DIGEST")"
 

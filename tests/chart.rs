@@ -254,37 +254,36 @@ fn the_chart_renders_what_kustomize_renders() {
     }
 }
 
-/// The image of every pod of a released chart: `release/dist.sh` writes the registry, the repository and the digest into it.
+/// The images of the pods of the chart of a release, whose image is `image`: `release/dist.sh` makes it like this.
+fn images_of_release(image: &str, digest: &str, values: &Value) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut script = Command::new(root().join("release/chart.sh"));
+    success(script.arg(folder.path()).args([image, digest]).env("REPOSITORY", "mesh/policy"));
+    let chart = folder.path().join("sidecar-policy");
+    let manifest = fs::read_to_string(chart.join("Chart.yaml")).unwrap();
+    assert!(manifest.contains("home: https://github.com/mesh/policy\n"), "{manifest}");
+    let text = rendered_from(&chart, NAMESPACE, CURRENT, values).unwrap();
+    text.lines().filter_map(|line| line.trim().strip_prefix("image: ")).map(str::to_owned).collect()
+}
+
 #[test]
 fn an_image_has_registry_repository_tag_and_digest() {
-    let released = tempfile::tempdir().unwrap();
-    success(Command::new("cp").arg("-r").arg(root().join(CHART)).arg(released.path()));
-    let chart = released.path().join("sidecar-policy");
     let (digest, other) = (format!("sha256:{}", "1".repeat(64)), format!("sha256:{}", "2".repeat(64)));
-    let manifest = read(&format!("{CHART}/Chart.yaml"));
-    let written = manifest.replace("scpol.dev/image-digest: \"\"", &format!("scpol.dev/image-digest: {digest}"));
-    assert_ne!(written, manifest, "release/dist.sh looks for this annotation");
-    fs::write(chart.join("Chart.yaml"), written).unwrap();
-    let release = json!({ "registry": "ghcr.io", "repository": "owner/sidecar-policy" });
-    for (given, expected) in [
-        (json!({}), format!("ghcr.io/owner/sidecar-policy:0.1.0@{digest}")),
-        (
-            json!({ "registry": "r.example.com:5000" }),
-            format!("r.example.com:5000/owner/sidecar-policy:0.1.0@{digest}"),
-        ),
-        (json!({ "registry": "" }), format!("owner/sidecar-policy:0.1.0@{digest}")),
-        // What `helm upgrade --reuse-values` keeps of another release has no digest.
-        (json!({ "tag": "", "digest": "" }), format!("ghcr.io/owner/sidecar-policy:0.1.0@{digest}")),
+    let of_release = |start: &str| format!("{start}:0.1.0@{digest}");
+    for (image, given, expected) in [
+        ("ghcr.io/o/policy", json!({}), of_release("ghcr.io/o/policy")),
+        ("localhost/policy", json!({ "registry": "r.example.com" }), of_release("r.example.com/policy")),
+        ("localhost:5000/a/b", json!({ "registry": "r.example.com:80" }), of_release("r.example.com:80/a/b")),
+        ("sidecar-policy", json!({ "registry": "r.example.com" }), of_release("r.example.com/sidecar-policy")),
+        ("o/policy", json!({}), of_release("o/policy")),
+        ("ghcr.io/o/policy", json!({ "registry": "" }), of_release("o/policy")),
         // Another image than that of the release.
-        (json!({ "tag": "0.1.1" }), "ghcr.io/owner/sidecar-policy:0.1.1".to_owned()),
-        (json!({ "digest": other }), format!("ghcr.io/owner/sidecar-policy:0.1.0@{other}")),
-        (json!({ "tag": "2", "digest": other }), format!("ghcr.io/owner/sidecar-policy:2@{other}")),
+        ("ghcr.io/o/policy", json!({ "tag": "0.1.1" }), "ghcr.io/o/policy:0.1.1".to_owned()),
+        ("ghcr.io/o/policy", json!({ "digest": other }), format!("ghcr.io/o/policy:0.1.0@{other}")),
+        ("ghcr.io/o/policy", json!({ "tag": "2", "digest": other }), format!("ghcr.io/o/policy:2@{other}")),
     ] {
-        let mut image = release.clone();
-        json_patch::merge(&mut image, &given);
-        let text = rendered_from(&chart, NAMESPACE, CURRENT, &json!({ "image": image })).unwrap();
-        let images: Vec<_> = text.lines().filter_map(|line| line.trim().strip_prefix("image: ")).collect();
-        assert_eq!(images, [expected.as_str(); 3], "{given}: the operator, the test and the hook");
+        let images = images_of_release(image, &digest, &json!({ "image": given }));
+        assert_eq!(images, [expected.as_str(); 3], "{image}, {given}: the operator, the test and the hook");
     }
 }
 
