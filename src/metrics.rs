@@ -192,13 +192,13 @@ impl ProcessMetrics {
 impl PendingMetrics {
     fn new(to: &Registering<'_>) -> Self {
         Self {
-            objects: to.gauges("scpol_pending_objects", "Objects that wait for us now.", &["policy"]),
+            objects: to.gauges("scpol_pending_objects", "Objects that wait for our initializer now.", &["policy"]),
             oldest: to.seconds("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
             oldest_foreign: to.seconds(
                 "scpol_oldest_foreign_pending_seconds",
                 "Age of the oldest object that waits for a foreign initializer in front of us.",
             ),
-            workers: to.gauge("scpol_workers", "How many PATCHes may be under way at once."),
+            workers: to.gauge("scpol_workers", "PATCHes that may be in flight at once."),
         }
     }
 
@@ -222,7 +222,7 @@ impl RolloutMetrics {
             evictions: counters("scpol_rollout_evictions_total", "Pods evicted by rollouts."),
             in_place: counters("scpol_rollout_in_place_total", "Running pods patched by rollouts."),
             templates: counters("scpol_rollout_templates_total", "Pod templates of workloads patched by rollouts."),
-            updated: gauges("scpol_rollout_updated", "Workloads that have the update revision of a policy that rolls."),
+            updated: gauges("scpol_rollout_updated", "Workloads that have the update revision of a policy that rolls out."),
             remaining: gauges("scpol_rollout_remaining", "Workloads that a rollout still has to update."),
             halted: gauges(
                 "scpol_rollout_halted",
@@ -351,7 +351,7 @@ impl Default for Metrics {
 /// Buckets from 1 ms to 33 s, because the server gives up on a create after 30 s.
 fn injection_duration() -> prometheus::Result<HistogramVec> {
     let help =
-        "From seeing a workload to what was done being done: a PATCH that is answered, or the answer to a review.";
+        "Time from the first sight of a workload to the answer: of its PATCH, or of its review.";
     let buckets = prometheus::exponential_buckets(0.001, 2.0, 16)?;
     HistogramVec::new(HistogramOpts::new("scpol_injection_duration_seconds", help).buckets(buckets), &["engine"])
 }

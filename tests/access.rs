@@ -478,7 +478,7 @@ fn version_and_help_are_commands_as_for_kubectl() {
     let (cluster, operator) = cluster.split_once("Operator, as for scpol run:").unwrap();
     assert!(!cluster.contains("--limit") && !cluster.contains("--protected-namespaces"), "{long}");
     assert!(
-        operator.contains("--protected-namespaces") && operator.contains("What policies are trusted with:"),
+        operator.contains("--protected-namespaces") && operator.contains("Limits of templates, as for scpol run:"),
         "{long}"
     );
     let (_, all) = folder.scpol(&["help"], &[]);

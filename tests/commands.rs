@@ -483,7 +483,7 @@ fn what_is_beside_manifests_in_a_repository_is_left_alone_and_noted() {
             let note = format!("note: all/{file}:");
             let told = ended.err.lines().filter(|line| line.starts_with(&note)).collect::<Vec<_>>();
             assert!(
-                told.len() == 1 && told[0].contains(&format!("SCP0124 PartialManifest: left alone: {words}")),
+                told.len() == 1 && told[0].contains(&format!("SCP0124 PartialManifest: left as it is: {words}")),
                 "{file}: {told:?}"
             );
             assert!(arguments[0] != "inject" || ended.out.contains(text), "{file}: {}", ended.out);
@@ -1328,7 +1328,7 @@ fn what_shares_a_name_of_a_port_or_refers_to_what_comes_later_is_told() {
     let workload = WEB.replace("nginx:1.27\"", "nginx:1.27\", env: [{name: D, value: \"$(TAG)-x\"}]");
     let folder = folder.with_file("policy.yaml", late).with_file("web.yaml", &workload);
     let says =
-        "variable `D` of container `web` refers to `TAG`, which stands after it: `$(TAG)` stays as it is written";
+        "variable `D` of container `web` refers to `TAG`, which comes after it: `$(TAG)` stays as it is written";
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
     assert!(ended.code == 0 && ended.out.contains(says), "{}", ended.out);
     let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");

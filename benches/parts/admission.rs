@@ -91,7 +91,7 @@ async fn rival(registrations: &[(String, Value)]) -> Result<Pods> {
     for (collection, object) in registrations {
         request(&world.admin, "POST", collection, object).await?;
     }
-    within(LIMIT, "the rival is in force", || async {
+    within(LIMIT, "the rival is in effect", || async {
         let created = world.create(&format!("{PODS}?dryRun=All"), &pod("probe")).await?;
         Ok(containers(&created) == ["app", "sidecar"])
     })

@@ -53,13 +53,13 @@ pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
     within(LONG, "every workload is counted", || async { Ok(estate.sum(&world, "missed").await? == workloads) })
         .await?;
     let counted = start.elapsed().as_secs_f64();
-    within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
+    within(LONG, "every policy is in effect", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
     let in_force = start.elapsed().as_secs_f64();
     let size = format!("{workloads} workloads and {} policies", estate.policies);
     figures.extend([
         told(format!("start to ready, {size}"), ready, "s"),
         told(format!("start until all is counted, {size}"), counted, "s"),
-        told(format!("start until all is in force, {size}"), in_force, "s"),
+        told(format!("start until all is in effect, {size}"), in_force, "s"),
         at_most(format!("RSS with {size}"), resident_megabytes(operator.pid(), "VmRSS")?, "MB", MEMORY),
         at_most(format!("the most ever held with {size}"), resident_megabytes(operator.pid(), "VmHWM")?, "MB", MEMORY),
     ]);
@@ -82,7 +82,7 @@ pub(super) async fn flood(figures: &mut Vec<Figure>) -> Result<()> {
     estate.found(&world).await?;
     let operator = operator(&world.cluster, &[]).await?;
     estate.rule(&world, |_| "Auto").await?;
-    within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
+    within(LONG, "every policy is in effect", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
     let resident = resident_megabytes(operator.pid(), "VmRSS")?;
     let is_over = AtomicBool::new(false);
     let creating = async {
@@ -116,7 +116,7 @@ pub(super) async fn flood(figures: &mut Vec<Figure>) -> Result<()> {
         ),
         at_most(format!("{size}: panics"), operator.metric("scpol_panics_total").await?, "", 0.0),
         at_least(
-            format!("{size}: policies in force after it"),
+            format!("{size}: policies in effect after it"),
             estate.ready(&world).await? as f64,
             "",
             estate.policies as f64,

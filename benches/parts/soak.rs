@@ -62,7 +62,7 @@ async fn steady(version: Version, time: Duration) -> Result<Vec<Figure>> {
     estate.found(&world).await?;
     let operator = operator(&world.cluster, &[]).await?;
     estate.rule(&world, |policy| engine(version, policy)).await?;
-    within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
+    within(LONG, "every policy is in effect", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
     estate.fill(&world.creator, 0..POOL, true).await?;
     let (start, mut looked) = (Instant::now(), Instant::now());
     let mut pace = tokio::time::interval(BEAT);
@@ -121,7 +121,7 @@ async fn at_rest(version: Version, time: Duration) -> Result<Vec<Figure>> {
     let operator = operator_of_many(&world.cluster).await?;
     within(LONG, "every workload is counted", || async { Ok(estate.sum(&world, "missed").await? == WORKLOADS) })
         .await?;
-    within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
+    within(LONG, "every policy is in effect", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
     until_quiet(&world).await?;
     tokio::time::sleep(STARTED.saturating_sub(start.elapsed())).await;
     let from = start.elapsed();

@@ -7,7 +7,7 @@ use std::io::Write;
 
 #[derive(Args, Debug)]
 pub(super) struct CrdOptions {
-    /// The version of apiextensions.k8s.io to print it for: `v1` from Kubernetes 1.16, `v1beta1` below
+    /// The version of apiextensions.k8s.io: `v1` from Kubernetes 1.16 on, `v1beta1` below
     #[arg(long, value_enum, default_value_t)]
     api: Api,
 }

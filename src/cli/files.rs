@@ -130,7 +130,7 @@ fn twins(files: &[File]) -> impl Iterator<Item = &Twin> {
 pub(super) fn note_asides(asides: &[Fault]) {
     let code = Code::PartialManifest;
     for Fault { place, message } in asides {
-        remark(format_args!("note: {place}: {code} {}: left alone: {message}", code.name()));
+        remark(format_args!("note: {place}: {code} {}: left as it is: {message}", code.name()));
     }
 }
 
@@ -363,7 +363,11 @@ pub(super) fn facts(files: &[File], namespace: &str) -> Facts {
 
 /// `paths` in an error.
 pub(super) fn names(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    let name = |path: &PathBuf| match path.as_os_str() == "-" {
+        true => "standard input".to_owned(),
+        false => path.display().to_string(),
+    };
+    paths.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// The kinds that policies can target, for a sentence.
@@ -447,8 +451,8 @@ pub(super) fn policies_in(files: &[File], paths: &[PathBuf], site: &Site, flag: 
 /// Earlier versions of policies.
 #[derive(Args, Debug, Default)]
 pub(super) struct Earlier {
-    /// Earlier versions of the policies: files, folders, or - for standard input (repeatable). What workloads carry of them is
-    /// replaced
+    /// Earlier versions of the policies: files, folders, or - for standard input (repeatable). Their content in workloads
+    /// is replaced
     #[arg(long, value_name = "FILE")]
     pub(super) earlier: Vec<PathBuf>,
 }

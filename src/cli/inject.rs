@@ -33,7 +33,7 @@ pub(super) struct InjectOptions {
     /// Namespace of the manifests that name none
     #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = one_namespace)]
     namespace: String,
-    /// Print what changes, as a unified diff, instead of the manifests; the exit code is 1 if something does
+    /// Print a unified diff instead of the manifests; the exit code is 1 if something changes
     #[arg(long, conflicts_with = "output")]
     diff: bool,
     /// Write every document in this format [default: that of the file; unchanged documents keep their bytes]

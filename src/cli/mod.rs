@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 /// Add sidecars to Kubernetes workloads, by policy.
 #[derive(Parser, Debug)]
-#[command(name = "scpol", version, about, max_term_width = 100)]
+#[command(name = "scpol", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -62,7 +62,7 @@ struct Cli {
 enum Command {
     /// Run the operator
     Run(run::RunOptions),
-    /// Print the CustomResourceDefinition
+    /// Print the CRD
     Crd(crd::CrdOptions),
     /// Inject policies into manifests, as the operator does into objects
     Inject(inject::InjectOptions),

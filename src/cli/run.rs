@@ -30,15 +30,14 @@ pub(super) struct RunOptions {
     replica: ReplicaOptions,
     #[command(flatten)]
     trust: TrustOptions,
-    /// Have the API server ask the operator whether whoever creates, edits or deletes a policy may create pods wherever it injects,
-    /// and refuse it else; needs config/rbac/author-webhook. From Kubernetes 1.30 on, config/author-check.yaml does it without the
-    /// operator
+    /// Refuse writes of a policy whose author may not create pods wherever it injects; needs config/rbac/author-webhook.
+    /// From Kubernetes 1.30 on, config/author-check.yaml does it without the operator
     #[arg(long, env = "SCPOL_AUTHOR_CHECK")]
     author_check: bool,
-    /// How many policies are used, with at most 8 KiB of spec for each on average; later ones are not accepted
+    /// How many policies are used, with at most 8 KiB of spec each on average; later ones are not accepted
     #[arg(long, value_name = "N", env = "SCPOL_MAX_POLICIES", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     max_policies: u16,
-    /// How many pairs of a policy and a namespace have series of their own in the metrics; further ones count together, as namespace `(others)`
+    /// How many pairs of a policy and a namespace have metrics of their own; the others count as namespace `(others)`
     #[arg(long, value_name = "N", env = "SCPOL_METRICS_NAMESPACES", default_value_t = METRICS_NAMESPACES, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     metrics_namespaces: u32,
     #[command(flatten)]
@@ -62,7 +61,7 @@ struct ReplicaOptions {
     /// Name of this replica in the lease and in events [default: a random one]
     #[arg(long, value_name = "NAME", env = "SCPOL_POD_NAME")]
     pod_name: Option<String>,
-    /// Workloads that may be completed at once; lowered by itself while the API server has too many requests
+    /// Workloads that are completed at once; the operator lowers it while the API server answers 429
     #[arg(long, value_name = "N", env = "SCPOL_WORKERS", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
     /// An initializer name outside scpol.dev that policies may use, and that is ours to clear (repeatable)
@@ -76,16 +75,16 @@ struct ReplicaOptions {
 /// How long things take.
 #[derive(Args, Debug)]
 struct TimeOptions {
-    /// After how long everything that is watched is read anew, for events that never came (at least 1s)
+    /// How often to read everything again that is watched, because events may be lost (at least 1s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
     resync: Duration,
-    /// How long a registration that somebody deleted by hand is not made again
+    /// How long a registration that was deleted by hand stays away
     #[arg(long, value_name = "DURATION", env = "SCPOL_REPAIR_HOLD", default_value = "10m", value_parser = humantime::parse_duration)]
     repair_hold: Duration,
-    /// How long a leader that has stopped renewing its lease is respected (at least 3s)
+    /// How long a silent leader keeps its lease (at least 3s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_LEASE_DURATION", default_value = "6s", value_parser = humantime::parse_duration)]
     lease_duration: Duration,
-    /// How long a stop in good order may take before the process ends all the same
+    /// How long a stop in good order may take before the process ends anyway
     #[arg(long, value_name = "DURATION", env = "SCPOL_SHUTDOWN_GRACE", default_value = "10s", value_parser = humantime::parse_duration)]
     shutdown_grace: Duration,
 }
@@ -100,19 +99,19 @@ struct PortOptions {
     /// config/rbac/metrics-authorization
     #[arg(long, env = "SCPOL_METRICS_AUTHORIZATION")]
     metrics_authorization: bool,
-    /// Address on which API servers reach the webhook engine, by TLS; used from when a policy may need it
+    /// Address on which API servers reach the webhook engine, by TLS; opened when a policy may need it
     #[arg(long, value_name = "ADDRESS", env = "SCPOL_WEBHOOK_LISTEN", default_value = "0.0.0.0:8443")]
     webhook_listen: SocketAddr,
     /// Where API servers call the webhook, https://HOST:PORT, if the operator runs outside the cluster [default: the Service scpol
     /// in its namespace]
     #[arg(long, value_name = "URL", env = "SCPOL_WEBHOOK_URL", value_parser = webhook_url)]
     webhook_url: Option<Uri>,
-    /// Folder with tls.crt, tls.key and ca.crt for the webhook, kept by somebody else, such as cert-manager [default: the
-    /// operator's own, in the Secret scpol-webhook]
+    /// Folder with tls.crt, tls.key and ca.crt for the webhook, which another tool renews, such as cert-manager [default:
+    /// the operator's own, in the Secret scpol-webhook]
     #[arg(long, value_name = "FOLDER", env = "SCPOL_WEBHOOK_CERT_DIR")]
     webhook_cert_dir: Option<PathBuf>,
-    /// File with the authorities, as PEM, of the client certificates that API servers show to the webhook; no other client is
-    /// let in. The API servers need it in their AdmissionConfiguration first [default: any client]
+    /// File with the authorities, as PEM, of the client certificates that API servers show to the webhook; other clients
+    /// are rejected. The API servers need it in their AdmissionConfiguration first [default: any client]
     #[arg(long, value_name = "FILE", env = "SCPOL_WEBHOOK_CLIENT_CA")]
     webhook_client_ca: Option<PathBuf>,
 }
@@ -120,18 +119,18 @@ struct PortOptions {
 /// What the leader does besides what every policy needs.
 #[derive(Args, Debug)]
 struct DutyOptions {
-    /// Write an event for each successful injection, too
+    /// Record an event for each successful injection, too
     #[arg(long, env = "SCPOL_EVENTS_INJECTED")]
     events_injected: bool,
-    /// Keep a report in each namespace of the workloads that lack their sidecar; needs config/rbac/reports
+    /// Write a report in each namespace about the workloads that lack their sidecar; needs config/rbac/reports
     #[arg(long, value_name = "API", value_enum, env = "SCPOL_REPORTS", default_value_t)]
     reports: Reports,
-    /// Bring stored workloads up to date where a policy has `updateStrategy: RollingUpdate`, with at most so many evictions in a
+    /// Update stored workloads where a policy has `updateStrategy: RollingUpdate`, with at most this many evictions a
     /// minute in the whole cluster; 0 switches rollouts off. Needs config/rbac/rollout
     #[arg(long, value_name = "N", env = "SCPOL_ROLLOUTS", default_value_t = EVICTIONS, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     rollouts: u32,
-    /// Complete workloads as a member of system:masters, whom the API server's limit of requests does not hold up; needs
-    /// config/rbac/priority-lane, where its price is told
+    /// Complete workloads as a member of system:masters, which the API server's limit of requests exempts; needs
+    /// config/rbac/priority-lane, which says what it costs
     #[arg(long, env = "SCPOL_PRIORITY_LANE")]
     priority_lane: bool,
 }

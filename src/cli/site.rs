@@ -14,7 +14,7 @@ const OPERATOR_NAMESPACE: &str = "scpol-system";
 /// The heading of flags that the operator also has.
 const OPERATOR: &str = "Operator, as for scpol run";
 /// The heading of flags that limit what templates may hold.
-const TRUST: &str = "What policies are trusted with";
+const TRUST: &str = "Limits of templates, as for scpol run";
 
 /// Which operator it is.
 #[derive(Args, Debug)]
@@ -55,13 +55,13 @@ pub(super) fn initializer_name(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// What policies are trusted with.
+/// The limits of templates.
 #[derive(Args, Debug)]
 pub(super) struct TrustOptions {
     /// Level of the Pod Security Standards that templates must meet
     #[arg(help_heading = TRUST, long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t, hide_short_help = true)]
     pod_security: Level,
-    /// Namespaces where templates need not meet it, for policies with only these in spec.namespaces
+    /// Namespaces where templates need not meet that level, for policies with only these in spec.namespaces
     #[arg(help_heading = TRUST, long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name, hide_short_help = true)]
     privileged_namespaces: Vec<String>,
     /// What else templates may contain, at any level
@@ -95,8 +95,8 @@ pub(super) struct SiteOptions {
     /// Namespaces that no policy reaches, as the operator has them
     #[arg(help_heading = OPERATOR, long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name, hide_short_help = true)]
     protected_namespaces: Vec<String>,
-    /// Version of the server and its nodes, which decides for example whether there are native sidecars [default: a current
-    /// one; for a live workload, that of its server]
+    /// Version of the server and its nodes, which decides about native sidecars, for example [default: a current one; for a
+    /// live workload, that of its server]
     #[arg(help_heading = OPERATOR, long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION", hide_short_help = true)]
     kube_version: Option<String>,
 }

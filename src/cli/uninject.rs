@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct UninjectOptions {
     #[command(flatten)]
     manifests: Manifests,
-    /// Take away only what this policy has added: its name, or its file (repeatable) [default: what all have; with --recreate: nothing]
+    /// Remove only what this policy has added: its name, or its file (repeatable) [default: what all have; with --recreate:
+    /// nothing]
     #[arg(short, long = "policy", value_name = "NAME|FILE")]
     policies: Vec<String>,
     /// Prepare stored objects for `kubectl replace --force`: also remove what a create rejects or sets itself

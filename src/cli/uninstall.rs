@@ -46,7 +46,7 @@ const TRIES: u32 = 3;
 
 #[derive(Args, Debug)]
 pub(super) struct UninstallOptions {
-    /// Only list what is there; exit code 1 if anything is
+    /// Only list what is installed; exit code 1 if anything is
     #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
     check: bool,
     /// Only show what would be done, in which order
@@ -233,7 +233,7 @@ impl<W: Write> Uninstall<'_, W> {
         }
         if !self.unregister().await? {
             let reason =
-                "without it, creates would hang or be refused by what is still registered; mend that, and run it again";
+                "without it, creates would hang or be refused by what is still registered; correct that, and run it again";
             self.tell("the operator".to_owned(), Handled::Kept, Some(reason.to_owned()));
             return self.look_again().await;
         }

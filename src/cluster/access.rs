@@ -7,7 +7,7 @@ use crate::timing::CONNECT_LIMIT;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use http::Uri;
 use kube::Config;
-use kube::config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Context, ExecAuthCluster, InClusterError, Kubeconfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use secrecy::ExposeSecret;
@@ -79,9 +79,9 @@ impl Access {
         if let Some((flag, _)) = named.iter().find(|(_, name)| name.is_some()) {
             bail!("{flag} names something in a kubeconfig, and {kubeconfig}");
         }
-        let mut config = Config::incluster().map_err(|error| {
-            let reason = chain(&error);
-            anyhow!("{kubeconfig}, and not running in a pod: {reason}")
+        let mut config = Config::incluster().map_err(|error| match error {
+            InClusterError::ReadEnvironmentVariable(_) => anyhow!("{kubeconfig}, and not running in a pod"),
+            error => anyhow!("{kubeconfig}, and the account of the pod cannot be used: {}", chain(&error)),
         })?;
         config.accept_invalid_certs = self.is_insecure;
         config.tls_server_name.clone_from(&self.tls_server_name);

@@ -84,7 +84,7 @@ impl Around<'_> {
         };
         let fix = match why {
             Some(code) => code.fix().to_owned(),
-            None if !is_in_force => "put the policy in effect first: what is created now comes without it".to_owned(),
+            None if !is_in_force => "put the policy in effect first: creates get nothing of it now".to_owned(),
             None => remedy(&taken_out, workload, self.resource),
         };
         let detail = match lag {
@@ -128,9 +128,9 @@ pub fn failure(
 fn remedy(taken_out: &[String], workload: &Workload, resource: &ApiResource) -> String {
     let (namespace, name) = (workload.namespace(), workload.name());
     match (maker(workload), workload.controller()) {
-        (Some(("cj", _)), _) => "the next one of its CronJob is created anew".to_owned(),
+        (Some(("cj", _)), _) => "wait for the next one of its CronJob".to_owned(),
         (Some((kind, maker)), _) => format!("kubectl rollout restart -n {namespace} {kind}/{maker}"),
-        (None, Some(owner)) if owner["kind"] == "Job" => "the next one of its Job is created anew".to_owned(),
+        (None, Some(owner)) if owner["kind"] == "Job" => "wait for the next one of its Job".to_owned(),
         (None, Some(_)) => format!("kubectl delete -n {namespace} {}/{name}", recreate::address(resource)),
         (None, None) => recreate::command(taken_out, workload, resource),
     }
@@ -177,7 +177,7 @@ mod tests {
         for (owner, expected) in [
             (by("ReplicaSet", "web-6d4b"), "kubectl rollout restart -n shop deploy/web"),
             (by("DaemonSet", "log"), "kubectl rollout restart -n shop ds/log"),
-            (by("Job", "once"), "the next one of its Job is created anew"),
+            (by("Job", "once"), "wait for the next one of its Job"),
             (by("ReplicationController", "rc"), "kubectl delete -n shop pods/web-6d4b-x"),
             (by("ReplicaSet", "web; rm -rf /;-6d4b"), "kubectl delete -n shop pods/web-6d4b-x"),
             (by("DaemonSet", "$(reboot)"), "kubectl delete -n shop pods/web-6d4b-x"),

@@ -258,11 +258,11 @@ pub async fn recount(workloads: &Workloads, kind: &Arc<Kind>) -> Vec<ObjectRef> 
     match sweep(workloads, kind, count).await {
         Ok(()) => {
             workloads.end(kind, &listing);
-            debug!(resource = kind.resource, "Counted anew");
+            debug!(resource = kind.resource, "Counted again");
         }
         Err(error) => {
             workloads.abort(&listing);
-            warn!(resource = kind.resource, %error, "Could not count anew; the numbers in status may be old");
+            warn!(resource = kind.resource, %error, "Could not count again; the numbers in status may be old");
         }
     }
     untold

@@ -101,7 +101,7 @@ async fn what_comes_with_the_marker_of_the_old_policy_gets_the_new_one() -> Resu
         let mut new = spec(engine, "agent:2", &["old"]);
         new["updateStrategy"] = json!({ "type": "OnDelete" });
         world.enforce("new", new).await?;
-        within(LIMIT, "the new policy is in force", || async {
+        within(LIMIT, "the new policy is in effect", || async {
             let name = format!("try-{}", std::process::id());
             let tried = world.create(DEPLOYMENTS, &deployment(&name)).await?;
             world.delete(&path(&name)).await?;

@@ -56,7 +56,7 @@ async fn author(client: &Client, policy: &Object) -> CheckItem {
     let author = match record::read(&value) {
         Ok(author) => author,
         Err(why) => {
-            return CheckItem::unknown(check, why).with_fix("Have somebody write the policy again.");
+            return CheckItem::unknown(check, why).with_fix("Ask a user who has the right to write the policy again.");
         }
     };
     let name = shown(author.name());
@@ -70,7 +70,7 @@ async fn author(client: &Client, policy: &Object) -> CheckItem {
             Err(error) => return CheckItem::unknown(check, format!("cannot ask what {name} may do: {error}")),
         }
     }
-    CheckItem::ok(check, format!("{name} wrote it last, and may do what it does"))
+    CheckItem::ok(check, format!("its last author, {name}, may do what it does"))
 }
 
 /// Whether `author` has the right that `question` is about.

@@ -57,7 +57,7 @@ pub(super) async fn check(subject: &CheckSubject<'_>, registered: &[Piece]) -> V
     let namespace = subject.installed.namespace;
     let Some(secret) = secret else {
         let missing = format!("webhooks are registered, and there is no Secret `{CERTIFICATE}` in `{namespace}`");
-        let fix = "Start the operator, which makes it anew.";
+        let fix = "Start the operator, which makes a new one.";
         return webhooks
             .first()
             .map(|_| CheckItem::warning(CHECK, Code::CertificateInvalid, missing).with_fix(fix))
@@ -183,7 +183,7 @@ fn trust(webhook: &Piece, ca: &[u8]) -> Option<CheckItem> {
         return None;
     }
     let message = format!("{} trusts another authority than `ca.crt` of the Secret `{CERTIFICATE}`", webhook.title());
-    let fix = "Start the operator, which repairs it; or delete the registration, which is then made anew.";
+    let fix = "Start the operator, which repairs it; or delete the registration: the operator makes a new one.";
     Some(CheckItem::problem(CHECK, Code::CertificateInvalid, message).with_fix(fix))
 }
 

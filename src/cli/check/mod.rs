@@ -37,7 +37,7 @@ pub(super) struct CheckOptions {
     /// Check that this engine can be used: Initializer, Webhook or MutatingAdmissionPolicy [default: those that policies use, else any]
     #[arg(long, value_name = "NAME", value_parser = engines::parse)]
     engine: Option<EngineChoice>,
-    /// Check also that the last author of each policy may still do what it does, by the record of config/author-record
+    /// Also check that the last author of each policy may still do what it does; needs config/author-record
     #[arg(long, conflicts_with = "pre")]
     authors: bool,
     /// Exit code 1 for warnings, too

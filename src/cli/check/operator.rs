@@ -78,13 +78,13 @@ impl Leader {
             Leader::Nobody => CheckItem::problem(
                 CHECK,
                 Code::OperatorNotReady,
-                "nobody holds the lease: the last replica has stopped",
+                "no replica holds the lease: the last one has stopped",
             ),
             Leader::Silent(holder, seconds) => CheckItem::problem(
                 CHECK,
                 Code::OperatorNotReady,
                 format!(
-                    "`{holder}` holds the lease and has not renewed it for {seconds} s: it is gone or stands still"
+                    "`{holder}` holds the lease and has not renewed it for {seconds} s: it is gone or frozen"
                 ),
             ),
         }

@@ -127,7 +127,7 @@ pub(super) async fn stuck(subject: &CheckSubject<'_>) -> Vec<CheckItem> {
         items.push(CheckItem::problem(CHECK, Code::PendingTooLong, told(&ours)));
     }
     if !foreign.is_empty() {
-        let fix = "They wait for somebody else's initializer. If you answer for it: `scpol drain --initializer NAME`.";
+        let fix = "They wait for an initializer of others. If it is yours: `scpol drain --initializer NAME`.";
         items.push(CheckItem::warning(CHECK, Code::PendingTooLong, told(&foreign)).with_fix(fix));
     }
     if let Some(first) = unseen.first() {

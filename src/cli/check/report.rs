@@ -124,7 +124,7 @@ impl CheckReport {
         let counts = [
             (CheckLevel::Problem, "problem", "problems"),
             (CheckLevel::Warning, "warning", "warnings"),
-            (CheckLevel::Unknown, "could not be told", "could not be told"),
+            (CheckLevel::Unknown, "unknown", "unknown"),
         ];
         let parts = counts.map(|(level, word, words)| match self.count(level) {
             0 => None,

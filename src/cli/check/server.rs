@@ -70,7 +70,7 @@ fn stored_definition(check: &str, piece: &Piece) -> CheckItem {
     }
     let established = condition_in(&body["status"], "Established");
     if established.is_none_or(|condition| condition["status"] != "True") {
-        let why = established.and_then(|condition| condition["message"].as_str()).unwrap_or("no reason is told");
+        let why = established.and_then(|condition| condition["message"].as_str()).unwrap_or("the server gives no reason");
         return CheckItem::problem(check, Code::NotInstalled, format!("the server does not serve the CRD: {why}"));
     }
     let ours = if body["apiVersion"] == "apiextensions.k8s.io/v1" {
@@ -131,7 +131,7 @@ fn differences(there: &BTreeSet<String>, ours: &BTreeSet<String>) -> Option<Stri
         (!fields.is_empty()).then(|| format!("{words} {}{more}", named.collect::<Vec<_>>().join(", ")))
     };
     let parts =
-        [told("it lacks", ours.difference(there).collect()), told("it has besides", there.difference(ours).collect())];
+        [told("it lacks", ours.difference(there).collect()), told("it also has", there.difference(ours).collect())];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -398,8 +398,8 @@ impl ExplainReport {
         let mut notes = Vec::new();
         if !self.named(PolicyResult::Missed).is_empty() {
             notes.push(
-                "Stored without: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what \
-                 runs is never changed. Create it anew to have it injected."
+                "It was created without the sidecar, or replaced without it since, as by `kubectl replace` or `helm --force`. What \
+                 runs is never changed: create it again to have it injected."
                     .into(),
             );
         }

@@ -33,7 +33,7 @@ pub(super) fn write(
          changed. Create it anew to have it injected."
             .to_owned()
     });
-    let last = "Asked about one workload alone, `scpol explain` says what was compared with what.".to_owned();
+    let last = "Explain one workload alone to see what was compared.".to_owned();
     printing.notes(invalid.chain(idle).chain(missed).chain([last]), out)
 }
 

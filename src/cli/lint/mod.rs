@@ -31,7 +31,7 @@ pub(super) struct LintOptions {
     files: Vec<PathBuf>,
     #[command(flatten)]
     recursion: Recursion,
-    /// Workloads that the policies are to fit: files, folders, or - for standard input (repeatable)
+    /// Workloads that the policies must fit: files, folders, or - for standard input (repeatable)
     #[arg(long, value_name = "FILE")]
     manifests: Vec<PathBuf>,
     /// Namespace of the workloads that name none

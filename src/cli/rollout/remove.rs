@@ -49,7 +49,7 @@ pub(super) struct RemoveOptions {
     /// Remove it. Without this flag it is only listed
     #[arg(short, long)]
     yes: bool,
-    /// Evict at most so many pods in a minute, as the flag of `scpol run`
+    /// Evict at most this many pods a minute
     #[arg(long, value_name = "N", default_value_t = EVICTIONS, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rollouts: u32,
     /// Only show what would be done

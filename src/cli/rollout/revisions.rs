@@ -39,7 +39,7 @@ impl PolicyRevisions {
         match self.0.iter().find(|stored| stored.revision.number == number) {
             Some(found) => Ok(found),
             None => bail!(
-                "there is no revision {number}; `scpol rollout history {policy}` lists those that there are, and what is ignored"
+                "there is no revision {number}; `scpol rollout history {policy}` lists them, and what is ignored"
             ),
         }
     }

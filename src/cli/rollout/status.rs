@@ -222,7 +222,7 @@ pub(super) async fn run(options: RolloutStatusOptions, out: &mut impl Write) -> 
     }
     if state.stand() == Outlook::Unknown {
         bail!(
-            "nobody has said how far the rollout of {} is: is an operator running, with `--rollouts` above 0?",
+            "no operator has reported the rollout of {}: is one running, with `--rollouts` above 0?",
             full_name(&state.policy)
         );
     }

@@ -187,7 +187,7 @@ impl PolicyReport {
         for sums in self.targets.iter().filter(|sums| sums.unknown > 0) {
             writeln!(
                 out,
-                "Of {} {} it cannot be told whether it matches: `scpol explain` says why.",
+                "{} {} may match or not: `scpol explain` says why.",
                 sums.unknown, sums.resource
             )?;
         }

@@ -35,7 +35,7 @@ pub(super) struct SupportOptions {
     /// The archive to write, or - for standard output
     #[arg(value_name = "FILE", default_value = "scpol-support.tar.gz")]
     file: PathBuf,
-    /// How many of the last lines of the log of each replica
+    /// Last lines of the log of each replica
     #[arg(long, value_name = "N", default_value_t = 2000)]
     log_lines: u32,
     #[command(flatten)]

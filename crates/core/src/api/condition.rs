@@ -147,13 +147,13 @@ pub enum Readiness {
 pub enum Progress {
     /// The spec asks for a new revision, and no workload has been touched.
     NewRevision(String),
-    /// Workloads are brought up to date.
+    /// The operator updates workloads.
     RollingOut(String),
     /// The rollout waits for a step's pause to end, or for `spec.updateStrategy.paused` to be false.
     Paused(String),
     /// The rollout failed. No further workload is touched.
     Halted(String),
-    /// All workloads that can be brought up to date have the update revision.
+    /// All workloads that can be updated have the update revision.
     Complete(String),
 }
 

@@ -32,9 +32,9 @@ use std::ops::Range;
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Hardened: at the cost of what many images need
+    /// Hardened; many images do not meet it
     Restricted,
-    /// What is known to lift a container out of its pod is not allowed
+    /// Known privilege escalations are not allowed
     #[default]
     Baseline,
     /// Everything is allowed

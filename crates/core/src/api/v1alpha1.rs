@@ -55,15 +55,15 @@ pub type RawObject = serde_json::Map<String, serde_json::Value>;
     printcolumn = r#"{ "name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason",
         "description": "Why, in one word. The documentation has a page with all of them, and what to do." }"#,
     printcolumn = r#"{ "name": "Engine", "type": "string", "jsonPath": ".status.engine",
-        "description": "What delivers the template on this server." }"#,
+        "description": "The engine that delivers the template on this server." }"#,
     printcolumn = r#"{ "name": "Matched", "type": "integer", "jsonPath": ".status.matched",
         "description": "How many stored workloads the policy matches now." }"#,
     printcolumn = r#"{ "name": "Injected", "type": "integer", "jsonPath": ".status.injected",
-        "description": "How many of them carry the template as it is now." }"#,
+        "description": "How many of them have the current template." }"#,
     printcolumn = r#"{ "name": "Edited", "type": "integer", "jsonPath": ".status.edited",
-        "description": "How many of them carry a template whose content was changed since.", "priority": 1 }"#,
+        "description": "How many of them have a template that was changed since.", "priority": 1 }"#,
     printcolumn = r#"{ "name": "Updated", "type": "integer", "jsonPath": ".status.updated",
-        "description": "How many of them the rollout has brought up to date.", "priority": 1 }"#,
+        "description": "How many of them the rollout has updated.", "priority": 1 }"#,
     printcolumn = r#"{ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
         "description": "Time since the policy was created." }"#,
     printcolumn = r#"{ "name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].message",
@@ -73,7 +73,7 @@ pub type RawObject = serde_json::Map<String, serde_json::Value>;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarPolicySpec {
-    /// Which resources the policy is for: 1 to 16 entries; an object is a target if one of them fits.
+    /// The resources that the policy is for, 1 to 16. An object is a target if one of them fits.
     ///
     /// Default: Deployments, `[{group: apps, version: "*", resource: deployments}]`. Example:
     /// `[{group: apps, resource: statefulsets}, {group: batch, resource: cronjobs}]`.
@@ -81,70 +81,67 @@ pub struct SidecarPolicySpec {
     #[schemars(length(min = 1, max = 16))]
     pub targets: Vec<Target>,
 
-    /// Namespaces that the policy is for, as names or globs: `*` stands for any characters, `?` for one. At least one
+    /// Namespaces that the policy matches, as names or globs: `*` stands for any characters, `?` for one. At least one
     /// entry.
     ///
     /// Default: absent, all namespaces but the protected ones (`kube-system`, `kube-public`, `kube-node-lease`, the
-    /// operator's own, and what its flag `--protected-namespaces` adds), which no policy can reach. Example: `[shop,
-    /// "team-*"]`. `excludeNamespaces` and `namespaceSelector` narrow it further.
+    /// operator's own, and those of `--protected-namespaces`), which no policy reaches. Example: `[shop, "team-*"]`.
+    /// `excludeNamespaces` and `namespaceSelector` narrow it further.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
     pub namespaces: Option<Vec<String>>,
 
-    /// Namespaces that the policy is not for, as names or globs like those of `namespaces`. An exclusion wins over
-    /// everything that selects.
+    /// Namespaces that the policy does not match, as names or globs like those of `namespaces`. They win over all
+    /// selectors.
     ///
     /// Default: none. Example: `["*-test"]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
     pub exclude_namespaces: Option<Vec<String>>,
 
-    /// Labels that the workload's Namespace must have. The label `kubernetes.io/metadata.name` can be used on every
-    /// server: it is supplied where the server has none. A Namespace that cannot be read is a failure, never "no
-    /// match".
+    /// Labels that the workload's Namespace must have. The label `kubernetes.io/metadata.name` can be used on every server,
+    /// also where the server does not set it. A Namespace that cannot be read is a failure, never "no match".
     ///
-    /// Default: absent, no condition. Example: `{matchLabels: {team: shop}}`. A selector without one requirement is
-    /// refused.
+    /// Default: absent, no condition. Example: `{matchLabels: {team: shop}}`. A selector without a requirement is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 
     /// Annotations that the workload itself must have (its own, not those of its pod template). Shape and operators are
     /// those of a label selector; values may have any length.
     ///
-    /// Default: absent, no condition. Examples: `{matchAnnotations: {proxy: "on"}}`; to require that an annotation is
-    /// there, whatever its value, `{matchExpressions: [{key: example.com/sidecar, operator: Exists}]}`. A selector
-    /// without one requirement is refused.
+    /// Default: absent, no condition. Examples: `{matchAnnotations: {proxy: "on"}}`; to require an annotation with any
+    /// value, `{matchExpressions: [{key: example.com/sidecar, operator: Exists}]}`. A selector without a requirement is
+    /// refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotation_selector: Option<AnnotationSelector>,
 
     /// Labels that the workload itself must have (its own, not those of its pod template).
     ///
-    /// Default: absent, no condition. Example: `{matchLabels: {app: cart}}`. A selector without one requirement is
-    /// refused.
+    /// Default: absent, no condition. Example: `{matchLabels: {app: cart}}`. A selector without a requirement is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 
-    /// CEL expressions that must all be true, at most 64. Evaluated in order, after all other conditions. An expression
-    /// that fails when it runs is a failure, never "no match".
+    /// CEL expressions that must all be true, at most 64. They are evaluated in order, after all other conditions. An
+    /// expression that fails is a failure, never "no match".
     ///
     /// Default: none. Example: `[{name: two-or-more, expression: "object.spec.replicas >= 2"}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Vec<MatchCondition>,
 
-    /// The pod content to add. Everything of one policy is added, or nothing: where the workload, or another policy
-    /// that matches it, uses one of the names differently, nothing of this policy is added there, and status, an event
-    /// and a counter say so. Equal content under the same name is no conflict.
+    /// The pod content to add. Everything of one policy is added, or nothing: where the workload, or another policy that
+    /// matches it, uses one of the names differently, nothing of this policy is added there, and status, an event and a
+    /// counter report it. Equal content under the same name is no conflict.
     ///
-    /// Required, unless there are `validations`; it must add something. At most 64 KiB of JSON. Nothing that it refers
-    /// to is copied: ConfigMaps and Secrets must exist in the workload's namespace. Example: `{containers: [{name:
-    /// envoy, image: "envoyproxy/envoy:v1.31.0"}]}`.
+    /// Required, unless there are `validations`; it must add something. At most 64 KiB of JSON. Nothing is copied:
+    /// ConfigMaps and Secrets must exist in the workload's namespace. Example:
+    /// `{containers: [{name: envoy, image: "envoyproxy/envoy:v1.31.0"}]}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minProperties" = 1))]
     pub template: Option<Template>,
 
-    /// Where what is added stands among the workload's own: containers, and what goes into the workload's containers. The
-    /// result is: every `Before` in the order of priority, the workload's own, every `After` in the order of priority.
+    /// The place of added content among the workload's own. The result is: every `Before` in the order of priority, the
+    /// workload's own, every `After` in the order of priority.
     ///
     /// Default: `{containers: After, initContainers: After, env: Auto, envFrom: Before, volumeMounts: After}`. Native
     /// sidecars go before the workload's own init containers.
@@ -154,21 +151,21 @@ pub struct SidecarPolicySpec {
     /// Whether `template.containers` are delivered as native sidecars (init containers with `restartPolicy: Always`),
     /// which do not keep a Job from ending.
     ///
-    /// `ForJobs` (default): in pods whose `restartPolicy` is not `Always`. `Always`: in every pod. `Never`: in none.
-    /// They need a server and kubelets of version 1.29 or later; `Always` without them makes the policy not ready, and
-    /// nothing is injected.
+    /// `ForJobs` (default): in pods whose `restartPolicy` is not `Always`. `Always`: in every pod. `Never`: in none. They
+    /// need a server and kubelets of 1.29 or later. Where these are older, a policy with `Always` is not ready, and nothing
+    /// is injected.
     #[serde(default)]
     pub native_sidecars: NativeSidecars,
 
-    /// What happens to pods that end by themselves (of Jobs and CronJobs) where native sidecars are not to be had.
+    /// What happens to pods that end by themselves (of Jobs and CronJobs) where there are no native sidecars.
     ///
-    /// `Skip` (default): they are left out, and `explain` says so. `Inject`: they get a plain container, which must end
+    /// `Skip` (default): they are left out, and `explain` reports it. `Inject`: they get a plain container, which must end
     /// by itself, or the Job never ends. `Refuse`: their create is refused, as under `hostNetworkPods`.
     #[serde(default)]
     pub jobs: Jobs,
 
-    /// CEL expressions that must be true for every matching object, else its create is refused with the message. They
-    /// are judged on the object as it will be stored, also where the workload opted out. At most 64.
+    /// CEL expressions that must be true for every matching object; otherwise its create is refused with the message. They
+    /// judge the object as it will be stored, also if the workload opted out. At most 64.
     ///
     /// Default: none. A policy may have validations only, without a template; its targets need no pod template then.
     /// Example: `[{expression: "size(object.spec.template.spec.containers) < 8", message: "at most 7 containers"}]`.
@@ -176,68 +173,68 @@ pub struct SidecarPolicySpec {
     #[schemars(length(max = 64))]
     pub validations: Vec<Validation>,
 
-    /// `Enforce` (default): the policy is in effect. `Audit`: it registers nothing and can never delay or refuse a
-    /// create; it looks at stored workloads only, counts them in status, and reports what it would do.
+    /// `Enforce` (default): the policy is in effect. `Audit`: it registers nothing, and never delays or refuses a create.
+    /// It counts stored workloads in `status`, and reports what it would do.
     #[serde(default)]
     pub mode: Mode,
 
     /// What happens to a new workload that matches and cannot be injected, because of a conflict, an error, or no
     /// decision within 20 s.
     ///
-    /// `Ignore` (default): it is let through without the template, with an event and a counter. `Fail`: its create is
-    /// refused with the reason. While no replica of the operator answers: MutatingAdmissionPolicy goes on as before; on
-    /// Webhook `Ignore` lets creates through without the template, and `Fail`, which takes a server of 1.21, refuses them; on
-    /// the Initializer engine creates of the targets wait up to 30 s and then fail whatever this field says.
+    /// `Ignore` (default): it is created without the template, with an event and a counter. `Fail`: its create is refused
+    /// with the reason. While no replica of the operator answers, MutatingAdmissionPolicy goes on as before. On Webhook,
+    /// `Ignore` creates without the template, and `Fail`, which needs a server of 1.21, refuses. On Initializer, creates of
+    /// the targets wait up to 30 s and then fail, whatever this field says.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
 
     /// Whether users may keep the template out of a workload by the annotation or label `scpol.dev/inject`, set on the
     /// workload or its pod template: `"false"` refuses every policy, a list of policy names refuses all others.
     ///
-    /// `Allowed` (default): it is honoured. `Denied`: it is ignored, and an event says so.
+    /// `Allowed` (default): the operator respects it. `Denied`: it is ignored, with an event.
     #[serde(default)]
     pub opt_out: OptOut,
 
-    /// Whether pods with `hostNetwork` or `hostPID` get the template; a sidecar would share the host's network there.
+    /// Whether pods with `hostNetwork` or `hostPID` get the template, where a sidecar would share the host's network.
     ///
     /// `Skip` (default): they do not, also under `failurePolicy: Fail`. `Inject`: they do. `Refuse`: the create of a
     /// workload with such a pod is refused, as by a validation: also under `Ignore`, where the engine is reached, unless
-    /// the workload opts out and may. Stored workloads stay. An update that takes the sidecar away is refused, too, where
-    /// `targets[].operations` has `UPDATE`.
+    /// the workload may opt out and does. Stored workloads stay. With `UPDATE` in `targets[].operations`, an update that
+    /// removes the sidecar is refused, too.
     #[serde(default)]
     pub host_network_pods: HostNetworkPods,
 
-    /// The order among policies that match one workload: higher first, ties by name. It decides the order of what is
-    /// added, and who wins a conflict: of two policies that add one name differently, the one with the higher priority
-    /// is injected. With the same priority neither is.
+    /// The order among policies that match one workload: higher first, ties by name. It orders what is added, and decides
+    /// conflicts: of two policies that add one name differently, the one with the higher priority is injected. With the
+    /// same priority, neither is.
     ///
     /// Default: 0. Any 32-bit integer, negative ones too. Example: `100`.
     #[serde(default)]
     pub priority: i32,
 
-    /// Names of policies that this one takes the place of: to rename a policy, or to join several. At most 8, and not its own
-    /// name. Where this policy matches a new workload and fits it, the named ones are not injected. A rollout of this policy takes
-    /// over what their markers list, in one step: equal content stays, other content is replaced, and the rest goes. A
-    /// workload with such a marker counts as outdated. The named policies may be gone.
+    /// Names of policies that this one replaces: to rename a policy, or to join several. At most 8, and not its own name.
+    /// Where this policy matches a new workload and fits it, the named ones are not injected. A rollout of this policy
+    /// takes over what their markers list, in one step: equal content stays, other content is replaced, and the rest is
+    /// removed. A workload with such a marker counts as outdated. The named policies need not exist.
     ///
-    /// Default: none. Example: `[log-agent]`. Policies that replace each other in a circle are rejected. With the author check
-    /// it takes the right to create pods in all namespaces, as a `priority` above 0 does.
+    /// Default: none. Example: `[log-agent]`. Policies that replace each other in a circle are rejected. With the author
+    /// check it needs the right to create pods in all namespaces, as a `priority` above 0 does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(min = 1, max = 63), regex(pattern = format::SUBDOMAIN)))]
     pub replaces: Vec<String>,
 
-    /// What delivers the template on this server.
+    /// The engine that delivers the template on this server.
     ///
-    /// `Auto` (default): Initializer where it works, else MutatingAdmissionPolicy where every policy on a resource can
-    /// be expressed by it, else Webhook. `Initializer`: Kubernetes 1.12 and 1.13, where the API server must have it
-    /// switched on. `Webhook`, `MutatingAdmissionPolicy`: that one only. Where the chosen engine cannot run the policy
-    /// is not ready, and the message names the flag to set.
+    /// `Auto` (default): Initializer where it works, else MutatingAdmissionPolicy where every policy on a resource can be
+    /// expressed by it, else Webhook. `Initializer`: Kubernetes 1.12 and 1.13, where the API server must have it switched
+    /// on. `Webhook`, `MutatingAdmissionPolicy`: that one only. If the chosen engine cannot run, the policy is not ready,
+    /// and the message names the flag to set.
     #[serde(default)]
     pub engine: EngineChoice,
 
-    /// The initializer name under which the Initializer engine registers the policy: a lower-case DNS name of three or
-    /// more segments that ends in `.scpol.dev`, or exactly one that the operator was given by its flag
-    /// `--initializer-name`. Used to keep the name of an older initializer when migrating.
+    /// The initializer name under which the Initializer engine registers the policy: a lower-case DNS name of three or more
+    /// segments that ends in `.scpol.dev`, or one of the operator's flag `--initializer-name`. It keeps the name of an
+    /// older initializer during a migration.
     ///
     /// Default: `<name of the policy>.scpol.dev`. If another policy uses the name already, or a foreign configuration lists
     /// it, this policy is not ready. Example: `envoy.shop.scpol.dev`.
@@ -245,13 +242,13 @@ pub struct SidecarPolicySpec {
     #[schemars(length(max = 253), regex(pattern = format::INITIALIZER))]
     pub initializer_name: Option<String>,
 
-    /// True: as if the policy were deleted, but kept. What was injected stays; new workloads get nothing.
+    /// True: the policy has no effect. Injected sidecars stay; new workloads get nothing.
     ///
     /// Default: false.
     #[serde(default)]
     pub suspend: bool,
 
-    /// What happens to workloads that exist already when the policy is created or edited.
+    /// What happens to stored workloads when the policy is created or edited.
     ///
     /// Default: absent, which means `{type: OnDelete}`: they keep what they have. Example: `{type: RollingUpdate}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -322,25 +319,23 @@ pub struct Target {
     #[schemars(length(max = 253), regex(pattern = format::GROUP))]
     pub group: String,
 
-    /// The API version. Default: `"*"`, however the object was posted; a kind that is served in two groups (`apps` and
-    /// `extensions`) is then covered by naming either. A named version means only objects that are posted through it.
-    /// Example: `v1`.
+    /// The API version. Default: `"*"`, any version; then one of two groups that serve a kind (`apps` and `extensions`)
+    /// stands for both. A named version means only objects that are posted through it. Example: `v1`.
     #[serde(default = "any_version")]
     #[schemars(length(min = 1, max = 63), regex(pattern = format::VERSION))]
     pub version: String,
 
-    /// The resource, in the plural and in lower case, as in `kubectl api-resources`. It must carry a pod template, or
-    /// be `pods`; custom resources that carry one are welcome. A policy that has only `validations` may name what
-    /// carries none. Refused are `*`, subresources (anything with `/`), cluster-scoped resources, and those that others
-    /// are made from or by: replicasets, services, endpoints, configmaps, leases, events and the like. Example:
-    /// `deployments`.
+    /// The resource, in the plural and in lower case, as in `kubectl api-resources`. It must be `pods`, or have a pod
+    /// template, as custom resources may. A policy that has only `validations` may name resources without one. Refused are
+    /// `*`, subresources (anything with `/`), cluster-scoped resources, and those that others are made from or by, such as
+    /// replicasets, services, endpoints, configmaps, leases and events. Example: `deployments`.
     #[schemars(length(min = 1, max = 63), regex(pattern = format::RESOURCE))]
     pub resource: String,
 
-    /// For custom resources: the path of the pod template in the object, names separated by dots; what lies there has
-    /// the `metadata` and `spec` of a pod. Lists cannot be on the way, and the path is never empty: no custom resource is
-    /// a pod itself. Of a built-in kind it is known. An object that has nothing there is not injected. Where two policies
-    /// that match one object give different paths, neither is injected.
+    /// For custom resources: the path of the pod template in the object, names separated by dots. The field there has the
+    /// `metadata` and `spec` of a pod. The path has no lists, and is never empty. For a built-in kind it is known. An
+    /// object without that field is not injected. Where two policies that match one object have different paths, neither is
+    /// injected.
     ///
     /// Default: that of the built-in kind, else `spec.template`. Example: `spec.podTemplate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -431,8 +426,8 @@ pub struct Requirement {
     #[schemars(length(min = 1, max = 317), regex(pattern = format::KEY))]
     pub key: String,
 
-    /// `In`: the key is there with one of `values`. `NotIn`: it is not there, or has none of them. `Exists`: it is
-    /// there. `DoesNotExist`: it is not.
+    /// `In`: the key is there with one of `values`. `NotIn`: it is absent, or has none of them. `Exists`: it is there.
+    /// `DoesNotExist`: it is not.
     pub operator: Operator,
 
     /// The values of `In` and `NotIn`, at least one; none for `Exists` and `DoesNotExist`. Example: `[web, api]`.
@@ -471,14 +466,12 @@ impl Operator {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MatchCondition {
-    /// The name of the condition, unique in the list; it appears where the condition is the reason. Example:
-    /// `two-or-more`.
+    /// The name of the condition, unique in the list; messages about the condition have it. Example: `two-or-more`.
     #[schemars(length(min = 1, max = 317), regex(pattern = format::KEY))]
     pub name: String,
 
-    /// A CEL expression that gives true or false, over `object` (the workload) and `namespaceObject` (its Namespace).
-    /// Not visible on any engine: `status`, and in `metadata` what only the server sets. Example: `object.spec.replicas
-    /// >= 2`.
+    /// A CEL expression that gives true or false, over `object` (the workload) and `namespaceObject` (its Namespace). No
+    /// engine shows it `status`, or what only the server sets in `metadata`. Example: `object.spec.replicas >= 2`.
     #[schemars(length(min = 1, max = 16_384))]
     pub expression: String,
 }
@@ -492,14 +485,13 @@ pub struct Validation {
     #[schemars(length(min = 1, max = 16_384))]
     pub expression: String,
 
-    /// What the creator is told if it is not. Default: the expression itself. Example: `the password needs 8
-    /// characters`.
+    /// The message if it is not true. Default: the expression itself. Example: `the password needs 8 characters`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub message: Option<String>,
 
-    /// A CEL expression that gives the message; `message` stands in where it fails or gives nothing. Default: absent.
-    /// Example: `"the password has " + string(size(object.data.password)) + " characters"`.
+    /// A CEL expression that gives the message. If it fails or gives nothing, `message` is used. Default: absent. Example:
+    /// `"the password has " + string(size(object.data.password)) + " characters"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16_384))]
     pub message_expression: Option<String>,

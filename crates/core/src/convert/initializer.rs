@@ -72,7 +72,7 @@ fn registered<'a>(inputs: &'a Inputs<'a>, work: &mut Work<'_>) -> Vec<Registered
         let entries = source.body["initializers"].as_array().map(Vec::as_slice).unwrap_or_default();
         if entries.is_empty() {
             let message =
-                format!("{} has no `initializers`, which stand at its top: it registers nothing", source.title());
+                format!("{} has no `initializers` at its top level: it registers nothing", source.title());
             work.tell(Weight::Lost, source.spot.place("initializers"), message);
         }
         for (index, entry) in entries.iter().enumerate() {
@@ -279,7 +279,7 @@ impl<'a> Inventory<'a> {
         };
         let (place, default) = process.named_at();
         let message = format!(
-            "nobody answers to `{}`, so that creates hung: {} ({place}) answers to `{}`{default}; taken as one, under the name that is registered",
+            "no initializer answers to `{}`, so creates hung: {} ({place}) answers to `{}`{default}; taken as one, under the name that is registered",
             of.name, process.title, process.initializer
         );
         work.tell(Weight::Guessed, of.place.clone(), message);

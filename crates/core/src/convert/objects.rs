@@ -117,7 +117,7 @@ impl<'a> Inputs<'a> {
             "ConfigMap" => self.config_maps.push(source),
             kind if WEBHOOKS.contains(&kind) => {
                 let message = format!(
-                    "{}: a webhook's server decides what it injects, which no manifest tells: docs/migrate.md says what becomes which field",
+                    "{}: the server of a webhook decides what it injects, and no manifest shows it: docs/migrate.md has a table of fields",
                     source.title()
                 );
                 work.tell(Weight::Lost, source.spot.place("kind"), message);

@@ -45,7 +45,7 @@ fn floats(image: &str) -> Option<&'static str> {
     let name = image.rsplit_once('/').map_or(image, |(_, name)| name);
     match name.split_once(':') {
         None => Some("without a tag, which means `latest`"),
-        Some((_, "latest")) => Some("which changes whenever somebody pushes"),
+        Some((_, "latest")) => Some("which changes with each push"),
         Some(_) => None,
     }
 }
@@ -266,7 +266,7 @@ pub fn late_references(policy: &Policy, injected: &Workload) -> Vec<String> {
                         && !all[..index].iter().any(|other| is_it(&other));
                     if is_late && (is_ours(own) || is_ours(wanted)) {
                         found.push(format!(
-                            "variable `{own}` of container `{name}` refers to `{wanted}`, which stands after it: `$({wanted})` stays as it is written"
+                            "variable `{own}` of container `{name}` refers to `{wanted}`, which comes after it: `$({wanted})` stays as it is written"
                         ));
                     }
                 }

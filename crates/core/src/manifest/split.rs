@@ -199,9 +199,9 @@ fn has_comments(text: &str) -> bool {
 
 fn found(value: &serde_json::Value) -> &'static str {
     match value {
-        serde_json::Value::Array(_) => "a list stands here",
-        serde_json::Value::String(_) => "a text stands here",
-        _ => "a single value stands here",
+        serde_json::Value::Array(_) => "found a list",
+        serde_json::Value::String(_) => "found a text",
+        _ => "found a single value",
     }
 }
 
@@ -291,8 +291,8 @@ mod tests {
         for (fault, place) in found.iter().zip(["test.yaml:", "test.yaml:8", "test.yaml:10", "test.yaml:12"]) {
             assert!(fault.starts_with(place), "{fault}");
         }
-        assert!(found[2].contains("a list stands here; expected an object"), "{}", found[2]);
-        assert!(found[3].contains("a text stands here"), "{}", found[3]);
+        assert!(found[2].contains("found a list; expected an object"), "{}", found[2]);
+        assert!(found[3].contains("found a text"), "{}", found[3]);
         let found = faults("{\"a\": 1,\n,}");
         assert!(found[0].starts_with("test.yaml:2"), "{found:?}");
         let found = faults("{\n// x\n\"a\": 1}");

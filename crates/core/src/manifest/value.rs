@@ -177,7 +177,7 @@ fn explain(error: &Error, text: &str) -> Refusal {
             | serde_saphyr::budget::BudgetBreach::AliasAnchorRatio { .. } => too_many_aliases(),
             _ => format!("too large: {}", UserMessageFormatter.format_message(error)),
         },
-        Error::RecursiveReferencesRequireWeakTypes { .. } => "an alias stands within what it stands for".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => "an alias refers to what contains it".to_owned(),
         Error::Message { msg, .. } => msg.clone(),
         _ if error.to_string().contains("recursion limit") => too_deep(),
         _ => expected(&UserMessageFormatter.format_message(error)),
@@ -249,7 +249,7 @@ fn indentation(line: &str) -> &str {
 }
 
 fn too_many_aliases() -> String {
-    format!("aliases stand for too much; expected at most {REPLAYED} values: write them out")
+    format!("aliases expand to too much; expected at most {REPLAYED} values: write them out")
 }
 
 fn too_deep() -> String {
@@ -462,7 +462,7 @@ mod tests {
             ("a:\n- b\nc\n", 3, ""),
             ("a: *x\n", 1, "expected an anchor"),
             ("a: .inf\n", 1, ""),
-            ("? {a: 1}\n: 2\n", 1, "stands as a key"),
+            ("? {a: 1}\n: 2\n", 1, "is used as a key"),
             ("a: {{ .Values.x }}\n", 1, "not rendered"),
             ("a: 1\n{{- if .x }}\nb: 2\n{{- end }}\n", 2, "not rendered"),
             ("{{ .x }}\n", 1, "not rendered"),
@@ -520,7 +520,7 @@ mod tests {
         let long = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(1_000_000), vec!["*a"; 99].join(", "));
         for text in [&laughs, &long] {
             let refusal = yaml(text).unwrap_err();
-            assert!(refusal.message.contains("aliases stand for too much"), "{refusal:?}");
+            assert!(refusal.message.contains("aliases expand to too much"), "{refusal:?}");
         }
     }
 

@@ -40,6 +40,6 @@ pub(super) fn key_text(key: Value) -> Result<String, &'static str> {
         Value::String(key) => Ok(key),
         Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
         Value::Null => Err("a key is empty or null; expected text"),
-        Value::Array(_) | Value::Object(_) => Err("a list or map stands as a key; expected text"),
+        Value::Array(_) | Value::Object(_) => Err("a list or map is used as a key; expected text"),
     }
 }

@@ -215,7 +215,7 @@ pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
 ///
 /// # Guarantees
 /// - The user's content and that of other policies stay as they are. Markers of other policies stay byte for byte. One that no policy
-///   in force stands behind goes, if it lists nothing that the policy does not list.
+///   in effect stands behind goes, if it lists nothing that the policy does not list.
 /// - [`carries`] is [`Carries::This`] afterwards. Then the same call changes nothing.
 /// - If nothing was edited since the injection, the result is what a create with the new content gives.
 /// - An item of both contents stays where it is in its list, unless that is the wrong side of the user's items.

@@ -214,7 +214,7 @@ fn a_marker_that_no_policy_stands_behind_holds_nobody_up() {
     let NextAction::PatchTemplate(patch) = next(&pinned, &past, &present) else { panic!() };
     assert_eq!(pinned.patched(&patch), expected.body);
 
-    // A policy that is in force has its say.
+    // A policy that is in effect has its say.
     let goal = Goal { to: &present, policies: &Policies::new([present.clone(), Arc::new(a)]), site: &site() };
     let revisions = [&*present, &past].map(|policy| Revision::new("p", 1, Content::of(&policy.spec).unwrap()));
     let NextAction::Leave(left) = next_action(&both, &revisions, goal, &Asked::default()) else { panic!() };

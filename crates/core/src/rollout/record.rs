@@ -120,7 +120,7 @@ impl Halted {
     /// That of a rollout about which nothing can be read.
     fn unreadable() -> Self {
         let message = format!(
-            "the annotation `{PROGRESS}` of its revision cannot be read, so nobody knows whether it has failed"
+            "the annotation `{PROGRESS}` of its revision cannot be read, so it is unknown whether the rollout has failed"
         );
         Self { at: Timestamp::UNIX_EPOCH, message }
     }

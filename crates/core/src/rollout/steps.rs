@@ -191,7 +191,7 @@ impl Reached {
         let Some(index) = self.index(steps) else {
             let next = self.step.min(steps.len()).saturating_add(1);
             return Some(format!(
-                "the step that it was at is not found: `scpol rollout resume` goes on with step {next}"
+                "the current step is not found: `scpol rollout resume` goes on with step {next}"
             ));
         };
         let Some(StepAction::Pause(pause)) = steps.get(index)?.action() else { return None };

@@ -19,7 +19,7 @@ pub(super) fn named(object: &ObjectRef) -> String {
 /// How far it is.
 pub(super) fn told(look: &Look) -> String {
     let some = |count: usize, what: &str| if count == 0 { String::new() } else { format!("; {count} {what}") };
-    let again = some(look.numbers.again, "are to be made anew");
+    let again = some(look.numbers.again, "are still to be recreated");
     let left = some(look.numbers.left, "are left as they are");
     let Numbers { matched, updated, ready, .. } = look.numbers;
     format!("{updated} of {matched} workloads have this revision, {ready} of them are ready{again}{left}")
@@ -60,7 +60,7 @@ pub(super) fn held(failed: &BTreeSet<String>, count: usize) -> String {
 }
 
 pub(super) fn not_ready(count: usize, names: &[String]) -> String {
-    format!("waits for what is not ready: {}", listed(count, names))
+    format!("waits until these are ready: {}", listed(count, names))
 }
 
 pub(super) fn broken(count: usize) -> String {
@@ -106,9 +106,9 @@ pub(super) fn no_way_back(halted: &str, why: Option<&str>) -> String {
 pub(super) fn gone_back(halted: &str, look: &Look) -> String {
     let back = match look.numbers.left {
         0 if look.numbers.unavailable + look.numbers.broken > 0 => {
-            format!("{halted}; what it had changed has the revision before again, and not all of it is ready")
+            format!("{halted}; each workload that it had changed has the revision before again, and not all are ready")
         }
-        0 => format!("{halted}; what it had changed has the revision before again"),
+        0 => format!("{halted}; each workload that it had changed has the revision before again"),
         left => format!("{halted}; it has gone back, but {left} are left as they are"),
     };
     if look.waits.is_empty() { back } else { format!("{back}; {}", look.waits.join("; ")) }

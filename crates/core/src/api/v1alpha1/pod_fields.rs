@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFields {
-    /// Whether all containers of the pod see each other's processes: `true`, or left out. Takes `process-namespace` in the
-    /// operator's `--allow-in-templates`. Default: as the pod says. A pod that says `false`, or that has `hostPID`, is a conflict.
+    /// Whether all containers of the pod see each other's processes: `true`, or left out. Needs `process-namespace` in the
+    /// operator's `--allow-in-templates`. Default: as the pod says. A pod that says `false`, or that has `hostPID`, is a
+    /// conflict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_process_namespace: Option<bool>,
 
@@ -24,12 +25,12 @@ pub struct PodFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_config: Option<DnsConfig>,
 
-    /// The least time that the pod has to end. Default: as the pod says.
+    /// The least time for the pod to end. Default: as the pod says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<GracePeriod>,
 
-    /// Tolerations to add. Takes `scheduling` in the operator's `--allow-in-templates`. Default: none.
-    /// Example: `[{key: example.com/gpu, operator: Exists, effect: NoSchedule}]`.
+    /// Tolerations to add. Needs `scheduling` in the operator's `--allow-in-templates`. Default: none. Example:
+    /// `[{key: example.com/gpu, operator: Exists, effect: NoSchedule}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub tolerations: Vec<Toleration>,
@@ -139,25 +140,26 @@ pub struct Share {
     #[schemars(length(min = 1, max = 63), regex(pattern = format::LABEL))]
     pub to: String,
 
-    /// Which of the workload's own containers give, as names or globs. Default: all. Example: `["web-*"]`.
+    /// The workload's own containers to copy from, as names or globs. Default: all. Example: `["web-*"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
     pub from: Vec<String>,
 
-    /// Which of their volume mounts it gets, as globs of the volume's name or of the mount path. Default: none. Never the token of the
-    /// service account, paths of the node, or mounts with `subPathExpr`. Its own mount at a path stays. Two containers that mount
-    /// different things at one path are a conflict, and so are more than 64 mounts for one container. Example: `["logs", "/var/log/*"]`.
+    /// The volume mounts to copy, as globs of the volume's name or of the mount path. Default: none. Never the token of the
+    /// service account, paths of the node, or mounts with `subPathExpr`. Its own mount at a path stays. Two containers that
+    /// mount different things at one path are a conflict, and so are more than 64 mounts for one container. Example:
+    /// `["logs", "/var/log/*"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 4096)))]
     pub volume_mounts: Vec<String>,
 
-    /// Whether it can only read what it gets. Default: true. With `false` a mount is as in the workload's container.
+    /// Whether the mounts are read-only. Default: true. With `false` a mount is as in the workload's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
 
-    /// Which of their variables it gets, as globs of the name: `value` or `valueFrom` as it stands. Default: none. Its own variable of a
-    /// name stays. Two containers that set a variable differently are a conflict, and so are more than 64 variables for one container. An amount of
-    /// resources (`resourceFieldRef`) stays that of the workload's container. Example: `["APP_*"]`.
+    /// The variables to copy, as globs of the name, with `value` or `valueFrom`. Default: none. Its own variable of a name
+    /// stays. Two containers that set a variable differently are a conflict, and so are more than 64 variables for one
+    /// container. An amount of resources (`resourceFieldRef`) stays that of the workload's container. Example: `["APP_*"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 1024)))]
     pub env: Vec<String>,

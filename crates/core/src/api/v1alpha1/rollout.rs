@@ -11,9 +11,9 @@ use std::time::Duration;
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpdateStrategy {
-    /// `OnDelete` (default): a workload keeps what it has until it is created again. `RollingUpdate`: the operator
-    /// brings the matched workloads up to date, as `rollingUpdate` says. A policy without `template` cannot have
-    /// `RollingUpdate`. Opted out are namespaces, pods and workloads with the annotation `scpol.dev/rollout: "false"`.
+    /// `OnDelete` (default): a workload keeps what it has until it is created again. `RollingUpdate`: the operator updates
+    /// the matched workloads, as `rollingUpdate` says. A policy without `template` cannot have `RollingUpdate`. The
+    /// annotation `scpol.dev/rollout: "false"` opts out a namespace, a workload or a pod.
     #[serde(rename = "type")]
     pub type_: UpdateStrategyType,
 
@@ -24,9 +24,9 @@ pub struct UpdateStrategy {
     pub rolling_update: Option<RollingUpdate>,
 
     /// What happens to a workload whose sidecar was edited, as by `kubectl set image '*=..'`, or by a webhook that rewrites
-    /// images. `Keep` (default): it stays as it is; `status.edited` counts it. `Restore`: rollouts give it the content of
-    /// the revision back, at the pace of `rollingUpdate`, also after they are complete. In a running pod they put images,
-    /// labels and annotations back, and evict no pod for that. What is edited again and again is left after a few times.
+    /// images. `Keep` (default): it stays as it is; `status.edited` counts it. `Restore`: rollouts restore the content of
+    /// the revision, at the pace of `rollingUpdate`, also after they are complete. In a running pod they restore images,
+    /// labels and annotations, and evict no pod for that. Content that is edited again and again is left after a few times.
     /// Without `type: RollingUpdate`, `Restore` is refused.
     #[serde(skip_serializing_if = "EditedContent::is_kept")]
     pub edited: EditedContent,
@@ -76,9 +76,8 @@ pub enum UpdateStrategyType {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
-    /// How pods are brought up to date. `InPlaceOrRecreate` (default): in place where a running pod may change that way
-    /// (images, labels, annotations, and from Kubernetes 1.33 on cpu and memory), else by eviction. `Recreate`: always
-    /// by eviction.
+    /// How pods are updated. `InPlaceOrRecreate` (default): in place where a running pod may change that way (images,
+    /// labels, annotations, and from Kubernetes 1.33 on cpu and memory), else by eviction. `Recreate`: always by eviction.
     pub pod_update: PodUpdate,
 
     /// How many of the matched workloads may be unavailable at once: a number, or a percentage, rounded down, but at
@@ -121,10 +120,9 @@ pub struct RollingUpdate {
     #[schemars(range(min = 1, max = 100))]
     pub failure_threshold: i32,
 
-    /// The order in which workloads get the update revision, at most 32 steps. Each step has exactly one of
-    /// `namespaces`, `namespaceSelector`, `workloadSelector`, `pause`, `percent` and `percentOfWorkloads`. Steps add
-    /// workloads, and never remove one. After the last step all others follow. New workloads get the current revision
-    /// where no step has been yet.
+    /// The order in which workloads get the update revision, at most 32 steps. Each step has exactly one of `namespaces`,
+    /// `namespaceSelector`, `workloadSelector`, `pause`, `percent` and `percentOfWorkloads`. Steps add workloads, and never
+    /// remove one. After the last step all others follow. New workloads that no step has reached get the current revision.
     ///
     /// Default: none, which means all workloads at once. Example: `[{namespaces: ["canary-*"]}, {pause: {duration:
     /// 30m}}, {percent: 25}]`.
@@ -174,7 +172,7 @@ fn is_one(number: &i32) -> bool {
     *number == 1
 }
 
-/// How pods are brought up to date.
+/// How pods are updated.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodUpdate {
     /// In place where a running pod may change that way, else by eviction.
@@ -236,14 +234,14 @@ pub struct Step {
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
     pub namespaces: Option<Vec<String>>,
 
-    /// Labels of the Namespaces that get the update revision in this step. Default: absent. Example: `{matchLabels:
-    /// {tier: canary}}`. A selector without one requirement is refused.
+    /// Labels of the Namespaces that get the update revision in this step. Default: absent. Example:
+    /// `{matchLabels: {tier: canary}}`. A selector without a requirement is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 
-    /// Labels of the workloads that get the update revision in this step, in all namespaces that the policy matches:
-    /// labels of the object that is injected, such as the Deployment or the pod. Default: absent. Example: `{matchLabels:
-    /// {track: canary}}`. A selector without one requirement is refused.
+    /// Labels of the workloads that get the update revision in this step, in all namespaces that the policy matches: labels
+    /// of the object that is injected, such as the Deployment or the pod. Default: absent. Example:
+    /// `{matchLabels: {track: canary}}`. A selector without a requirement is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_selector: Option<LabelSelector>,
 

@@ -31,26 +31,26 @@ pub struct SidecarPolicyStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initializer_name: Option<String>,
 
-    /// The hash of the template as it is now, which stands in the marker annotation `injected.scpol.dev/<policy>` of
-    /// workloads that carry it: 16 hex digits.
+    /// The hash of the current template, as in the marker annotation `injected.scpol.dev/<policy>` of workloads: 16 hex
+    /// digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template_hash: Option<String>,
 
     /// How many stored workloads the policy matches: `injected`, `edited`, `outdated` and `missed` together.
     pub matched: i64,
 
-    /// How many of the matched carry the template as it is now.
+    /// How many of the matched have the current template.
     pub injected: i64,
 
-    /// How many of the matched carry a template whose content was changed since, as by `kubectl set image '*=..'`. They stay
-    /// as they are, unless `updateStrategy.edited` is `Restore`.
+    /// How many of the matched have the template, and its content was changed since, as by `kubectl set image '*=..'`. They
+    /// stay as they are, unless `updateStrategy.edited` is `Restore`.
     #[serde(skip_serializing_if = "is_zero")]
     pub edited: i64,
 
-    /// How many of the matched carry an earlier template: they were created before the policy was edited.
+    /// How many of the matched have an earlier template: they were created before the policy was edited.
     pub outdated: i64,
 
-    /// How many of the matched carry no template of this policy: they were created before the policy, or could not be
+    /// How many of the matched have no template of this policy: they were created before the policy, or could not be
     /// injected.
     pub missed: i64,
 
@@ -107,7 +107,7 @@ pub struct Failure {
     pub name: String,
     /// The code of the reason. Example: `SCP0200`.
     pub code: String,
-    /// What was in the way.
+    /// The reason.
     pub message: String,
     /// When, in RFC 3339.
     pub time: String,

@@ -35,7 +35,7 @@ pub struct Template {
     #[schemars(schema_with = "volumes")]
     pub volumes: Vec<RawObject>,
 
-    /// Secrets to pull images with, to add to the pod's. Default: none. One that is there already is no conflict.
+    /// Secrets to pull images with, to add to the pod's. Default: none. One that the pod has already is no conflict.
     /// Example: `[{name: registry}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "image_pull_secrets")]
@@ -75,8 +75,8 @@ pub struct Template {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodFields>,
 
-    /// What containers of the template get of the workload's own containers. Default: nothing. Nothing of another policy is shared.
-    /// Example: `[{to: log-agent, volumeMounts: ["*"]}]`.
+    /// Mounts and variables of the workload's own containers to copy into containers of the template. Default: none.
+    /// Content of other policies is not copied. Example: `[{to: log-agent, volumeMounts: ["*"]}]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub share: Vec<Share>,
@@ -151,22 +151,22 @@ pub struct TemplateMetadata {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Position {
-    /// Where `template.containers` stand: `After` (default) or `Before` the workload's own.
+    /// Where `template.containers` go: `After` (default) or `Before` the workload's own.
     pub containers: Place,
 
-    /// Where `template.initContainers` stand, and so when they run: `After` (default) or `Before` the workload's own.
+    /// Where `template.initContainers` go, and so when they run: `After` (default) or `Before` the workload's own.
     pub init_containers: Place,
 
-    /// Where `template.env` stands among the variables of the workload's own containers. A variable may refer by `$(NAME)` only
-    /// to those that stand before it. `Auto` (default): before the workload's own, so that these may refer to the added ones;
-    /// but after them what refers to a variable that the template does not have. `Before` or `After` all of them.
+    /// Where `template.env` goes among the variables of the workload's own containers. A variable may refer by `$(NAME)`
+    /// only to those before it. `Auto` (default): before the workload's own, so that these may refer to the added ones; a
+    /// variable that refers to one of the workload's goes after them. `Before`, `After`: before or after all of them.
     pub env: EnvPlace,
 
-    /// Where `template.envFrom` stands: `Before` (default) or `After` the workload's own sources. Of two sources that have one
-    /// key the later wins; by default the workload keeps its own.
+    /// Where `template.envFrom` goes: `Before` (default) or `After` the workload's own sources. Of two sources that have
+    /// one key the later wins; by default the workload keeps its own.
     pub env_from: Place,
 
-    /// Where `template.volumeMounts` stands: `After` (default) or `Before` the workload's own. Container runtimes mount by
+    /// Where `template.volumeMounts` go: `After` (default) or `Before` the workload's own. Container runtimes mount by
     /// path, whatever the order.
     pub volume_mounts: Place,
 }
@@ -239,7 +239,7 @@ fn env(_: &mut SchemaGenerator) -> Schema {
         "description": "The name of the variable. Example: `HTTP_PROXY`." });
     let merge = json_schema!({ "type": "string", "enum": ["Append", "Prepend"],
         "description": "Joins `value` to that of the workload: `Append` puts it after, `Prepend` before. A container without the variable gets \
-                        it as any other, and one whose value has it between separators keeps its own. Default: a variable of that name with \
+                        `value`, and one whose value has it between separators keeps its own. Default: a variable of that name with \
                         another value is a conflict. So is one with `valueFrom`. Example: `Append`." });
     let separator = json_schema!({ "type": "string", "minLength": 1, "maxLength": 8,
         "description": "The text between both values. Only with `merge`. Default: a space. Example: `\":\"`." });

@@ -59,14 +59,14 @@ fn stored(policy: &Value) -> &str {
 /// Why the author is unknown.
 pub fn read(policy: &Value) -> Result<Author, &'static str> {
     match stored(policy) {
-        "" => Err("there is no record of who wrote it last"),
-        TOO_LARGE => Err("who wrote it last has too many groups, or an odd name"),
-        record if record.len() > LARGEST => Err("the record of who wrote it last is too large"),
+        "" => Err("its last author is not recorded"),
+        TOO_LARGE => Err("its last author has too many groups, or an odd name"),
+        record if record.len() > LARGEST => Err("the record of its last author is too large"),
         record => match serde_json::from_str(record) {
             Ok(Names { user, groups }) if !user.is_empty() && is_told(&user, &groups) => {
                 Ok(Author::named(user, groups))
             }
-            _ => Err("the record of who wrote it last cannot be read"),
+            _ => Err("the record of its last author cannot be read"),
         },
     }
 }

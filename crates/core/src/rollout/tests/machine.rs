@@ -131,7 +131,7 @@ fn a_second_restart_makes_all_pods_anew() {
         scene.commands.restarted = Some(at(scene.now));
         scene.now += 1;
         assert_eq!(scene.updates(), std::slice::from_ref(&name.name));
-        scene.says(".. ; 1 are to be made anew");
+        scene.says(".. ; 1 are still to be recreated");
         name = scene.evict(&name, NEW);
         scene.says("Complete");
     }
@@ -361,7 +361,7 @@ fn a_resume_after_a_failure_ends_no_timed_pause_and_neither_does_time_while_some
     assert_eq!(scene.record().reached.as_ref().unwrap().step, 1);
     scene.now += 1800;
     scene.member(&canary).health = Health { is_ready: false, since: Some(at(scene.now - 5)), ..ready };
-    scene.says(".. waits for what is not ready: deployments.apps canary/a");
+    scene.says(".. waits until these are ready: deployments.apps canary/a");
     assert_eq!(scene.record().reached.as_ref().unwrap().step, 1, "its canary is not ready");
     scene.member(&canary).health = Health { since: Some(at(scene.now)), ..ready };
     scene.turn();
