@@ -222,7 +222,10 @@ impl RolloutMetrics {
             evictions: counters("scpol_rollout_evictions_total", "Pods evicted by rollouts."),
             in_place: counters("scpol_rollout_in_place_total", "Running pods patched by rollouts."),
             templates: counters("scpol_rollout_templates_total", "Pod templates of workloads patched by rollouts."),
-            updated: gauges("scpol_rollout_updated", "Workloads that have the update revision of a policy that rolls out."),
+            updated: gauges(
+                "scpol_rollout_updated",
+                "Workloads that have the update revision of a policy that rolls out.",
+            ),
             remaining: gauges("scpol_rollout_remaining", "Workloads that a rollout still has to update."),
             halted: gauges(
                 "scpol_rollout_halted",
@@ -350,8 +353,7 @@ impl Default for Metrics {
 
 /// Buckets from 1 ms to 33 s, because the server gives up on a create after 30 s.
 fn injection_duration() -> prometheus::Result<HistogramVec> {
-    let help =
-        "Time from the first sight of a workload to the answer: of its PATCH, or of its review.";
+    let help = "Time from the first sight of a workload to the answer: of its PATCH, or of its review.";
     let buckets = prometheus::exponential_buckets(0.001, 2.0, 16)?;
     HistogramVec::new(HistogramOpts::new("scpol_injection_duration_seconds", help).buckets(buckets), &["engine"])
 }

@@ -802,7 +802,7 @@ fn explain_without_a_workload_or_a_cluster_cannot_tell() {
     let folder = with_policy();
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], CONFIG);
     assert_eq!((ended.code, ended.out.as_str()), (2, ""));
-    assert!(ended.err.contains("no workload found in -; expected one of Deployment, "), "{}", ended.err);
+    assert!(ended.err.contains("no workload found in standard input; expected one of Deployment, "), "{}", ended.err);
     for arguments in [
         &["explain", "-p", "policy.yaml"][..],
         &["explain", "configmap/x", "-p", "policy.yaml"],
@@ -1327,8 +1327,7 @@ fn what_shares_a_name_of_a_port_or_refers_to_what_comes_later_is_told() {
     let late = "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {name: tags}\nspec:\n  position: {env: After}\n  template:\n    env: [{name: TAG, value: cart}]\n";
     let workload = WEB.replace("nginx:1.27\"", "nginx:1.27\", env: [{name: D, value: \"$(TAG)-x\"}]");
     let folder = folder.with_file("policy.yaml", late).with_file("web.yaml", &workload);
-    let says =
-        "variable `D` of container `web` refers to `TAG`, which comes after it: `$(TAG)` stays as it is written";
+    let says = "variable `D` of container `web` refers to `TAG`, which comes after it: `$(TAG)` stays as it is written";
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
     assert!(ended.code == 0 && ended.out.contains(says), "{}", ended.out);
     let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");

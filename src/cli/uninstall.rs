@@ -232,8 +232,7 @@ impl<W: Write> Uninstall<'_, W> {
             bail!("not confirmed; nothing was done");
         }
         if !self.unregister().await? {
-            let reason =
-                "without it, creates would hang or be refused by what is still registered; correct that, and run it again";
+            let reason = "without it, creates would hang or be refused by what is still registered; correct that, and run it again";
             self.tell("the operator".to_owned(), Handled::Kept, Some(reason.to_owned()));
             return self.look_again().await;
         }

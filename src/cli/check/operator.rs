@@ -83,9 +83,7 @@ impl Leader {
             Leader::Silent(holder, seconds) => CheckItem::problem(
                 CHECK,
                 Code::OperatorNotReady,
-                format!(
-                    "`{holder}` holds the lease and has not renewed it for {seconds} s: it is gone or frozen"
-                ),
+                format!("`{holder}` holds the lease and has not renewed it for {seconds} s: it is gone or frozen"),
             ),
         }
     }

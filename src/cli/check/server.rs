@@ -70,7 +70,8 @@ fn stored_definition(check: &str, piece: &Piece) -> CheckItem {
     }
     let established = condition_in(&body["status"], "Established");
     if established.is_none_or(|condition| condition["status"] != "True") {
-        let why = established.and_then(|condition| condition["message"].as_str()).unwrap_or("the server gives no reason");
+        let why =
+            established.and_then(|condition| condition["message"].as_str()).unwrap_or("the server gives no reason");
         return CheckItem::problem(check, Code::NotInstalled, format!("the server does not serve the CRD: {why}"));
     }
     let ours = if body["apiVersion"] == "apiextensions.k8s.io/v1" {

@@ -38,9 +38,9 @@ impl PolicyRevisions {
     pub(super) fn numbered(&self, policy: &str, number: i64) -> Result<&StoredRevision> {
         match self.0.iter().find(|stored| stored.revision.number == number) {
             Some(found) => Ok(found),
-            None => bail!(
-                "there is no revision {number}; `scpol rollout history {policy}` lists them, and what is ignored"
-            ),
+            None => {
+                bail!("there is no revision {number}; `scpol rollout history {policy}` lists them, and what is ignored")
+            }
         }
     }
 

@@ -185,11 +185,7 @@ impl PolicyReport {
         let header = ["TARGET", "MATCHED", "INJECTED", "EDITED", "OUTDATED", "MISSED", "FAILED", "PENDING"];
         printing.section(header, rows, out)?;
         for sums in self.targets.iter().filter(|sums| sums.unknown > 0) {
-            writeln!(
-                out,
-                "{} {} may match or not: `scpol explain` says why.",
-                sums.unknown, sums.resource
-            )?;
+            writeln!(out, "{} {} may match or not: `scpol explain` says why.", sums.unknown, sums.resource)?;
         }
         Ok(())
     }

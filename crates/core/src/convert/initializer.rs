@@ -71,8 +71,7 @@ fn registered<'a>(inputs: &'a Inputs<'a>, work: &mut Work<'_>) -> Vec<Registered
     for source in &inputs.configurations {
         let entries = source.body["initializers"].as_array().map(Vec::as_slice).unwrap_or_default();
         if entries.is_empty() {
-            let message =
-                format!("{} has no `initializers` at its top level: it registers nothing", source.title());
+            let message = format!("{} has no `initializers` at its top level: it registers nothing", source.title());
             work.tell(Weight::Lost, source.spot.place("initializers"), message);
         }
         for (index, entry) in entries.iter().enumerate() {

@@ -143,7 +143,10 @@ fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)>
         return Err((None, message));
     }
     if resource.contains('/') {
-        return Err((None, format!("`{resource}` is a subresource, which is never created: write `deployments`, for example")));
+        return Err((
+            None,
+            format!("`{resource}` is a subresource, which is never created: write `deployments`, for example"),
+        ));
     }
     match suggest(resource) {
         Some(meant) => {

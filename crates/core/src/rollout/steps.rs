@@ -190,9 +190,7 @@ impl Reached {
     pub fn paused(&self, steps: &[Step]) -> Option<String> {
         let Some(index) = self.index(steps) else {
             let next = self.step.min(steps.len()).saturating_add(1);
-            return Some(format!(
-                "the current step is not found: `scpol rollout resume` goes on with step {next}"
-            ));
+            return Some(format!("the current step is not found: `scpol rollout resume` goes on with step {next}"));
         };
         let Some(StepAction::Pause(pause)) = steps.get(index)?.action() else { return None };
         let number = index + 1;
