@@ -466,7 +466,10 @@ fn errors_say_their_cause_once() {
 fn version_and_help_are_commands_as_for_kubectl() {
     let folder = Folder::new();
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(folder.scpol(&["version"], &[]), (0, format!("scpol {version}\n")));
+    assert_eq!(folder.scpol(&["version", "--client"], &[]), (0, format!("scpol {version}\n")));
+    let (code, text) = folder.scpol(&["version"], &[]);
+    let noted = format!("scpol {version}\nnote: the version of the server is unknown: no kubeconfig found");
+    assert!(code == 0 && text.starts_with(&noted), "{text}");
     let (code, text) = folder.scpol(&["version", "-o", "json"], &[]);
     assert!(code == 0 && text.contains(&format!("\"version\": \"{version}\"")), "{text}");
     let (code, text) = folder.scpol(&["help", "status"], &[]);
