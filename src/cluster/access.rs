@@ -67,7 +67,7 @@ impl Access {
         // kube 4 and 5 retry by default, even a POST that got 504. We retry ourselves, only where a retry is safe.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT);
-        let place = format!("{} ({source})", config.cluster_url.to_string().trim_end_matches('/'));
+        let place = format!("{} ({source})", shown(&config.cluster_url));
         Ok((config, place))
     }
 
@@ -253,6 +253,11 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
+/// `server` for display: without user, password and query.
+fn shown(server: &Uri) -> String {
+    format!("{}{}", super::proxy::shown(server), server.path().trim_end_matches('/'))
+}
+
 /// The address of `cluster`. Without a scheme, `is_secure` chooses between HTTPS and HTTP.
 fn server(cluster: &Cluster, is_secure: bool) -> Result<Uri> {
     let server = cluster.server.as_deref().filter(|server| !server.is_empty());
@@ -262,6 +267,7 @@ fn server(cluster: &Cluster, is_secure: bool) -> Result<Uri> {
         false => format!("{}://{server}", if is_secure { "https" } else { "http" }),
     };
     let expected = "expected https://HOST:PORT";
+    let server = server.rsplit_once('@').map_or(server, |(_, host)| host);
     let uri: Uri =
         full.parse().map_err(|error| anyhow!("`{server}` is no address of a server: {error}; {expected}"))?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
