@@ -78,6 +78,8 @@ fn serve(mut stream: TcpStream, role: Role, heard: &Mutex<Vec<String>>) -> std::
             "/apis/scpol.dev/v1alpha1/sidecarpolicies" => {
                 ("200 OK", r#"{"apiVersion":"scpol.dev/v1alpha1","kind":"SidecarPolicyList","metadata":{},"items":[]}"#)
             }
+            // An answer that never comes.
+            "/api/v1/events" => return Ok(()),
             _ => ("404 Not Found", "not here"),
         };
         write!(
@@ -488,4 +490,30 @@ fn version_and_help_are_commands_as_for_kubectl() {
     assert!(all.contains("\nOn a cluster:\n  check        Find what keeps"), "{all}");
     let (_, text) = folder.scpol(&["status", "--help"], &[("SCPOL_TOKEN", "secret")]);
     assert!(text.contains("--token") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn no_message_and_no_archive_has_the_password_of_a_servers_address() {
+    let folder = Folder::new();
+    let server = Listener::new(Role::Server);
+    for (url, shown) in [
+        ("http://admin:hunter2pw@127.0.0.1:1".to_owned(), "http://127.0.0.1:1 (--server)"),
+        ("ftp://admin:hunter2pw@127.0.0.1:1".to_owned(), "`127.0.0.1:1` is no address"),
+    ] {
+        for command in [&["status"][..], &["support"]] {
+            let (code, text) = folder.scpol(&[command, &["--server", &url]].concat(), &[]);
+            assert!(code == 2 && text.contains(shown) && !text.contains("hunter2pw"), "{command:?}: {text}");
+        }
+    }
+    assert!(!folder.path("scpol-support.tar.gz").exists(), "without a server there is no archive");
+    // One request is not answered, and most are refused: the archive says so.
+    let url = format!("http://admin:hunter2pw@127.0.0.1:{}", server.port);
+    let (code, text) = folder.scpol(&["support", "--server", &url, "--request-timeout=3s"], &[]);
+    assert!(code == 0 && text.contains("note: not in it: events.yaml: ") && !text.contains("hunter2pw"), "{text}");
+    let path = folder.path("scpol-support.tar.gz");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let archive = Command::new("tar").arg("-xzOf").arg(path).output().unwrap();
+    let archive = String::from_utf8(archive.stdout).unwrap();
+    assert!(archive.contains("Not in it: events.yaml: the API server did not answer"), "{archive}");
+    assert!(!archive.contains("127.0.0.1") && !archive.contains("hunter2pw"), "{archive}");
 }

@@ -119,6 +119,14 @@ impl Installed<'_> {
         Ok(found)
     }
 
+    /// The registrations of engines of the resource `plural`, by our label. None if the server has no such resource.
+    pub(super) async fn registrations_of(&self, plural: &str) -> Result<Vec<Piece>> {
+        let Some(resource) = self.server.registration(plural) else { return Ok(Vec::new()) };
+        let mut found = self.list(&resource, None, None).await?;
+        found.retain(Piece::is_generated);
+        Ok(found)
+    }
+
     /// All objects of the kinds that engines register, foreign ones included.
     pub(super) async fn all_registrations(&self) -> Result<Vec<Piece>> {
         let mut found = Vec::new();
@@ -215,6 +223,11 @@ impl Installed<'_> {
 
     /// Fails if the operator is installed in another namespace only, because the user most likely means that one.
     pub(super) async fn check_namespace(&self) -> Result<()> {
+        self.elsewhere().await?.map_or(Ok(()), |place| bail!(place))
+    }
+
+    /// What to do if the operator is installed in another namespace only.
+    pub(super) async fn elsewhere(&self) -> Result<Option<String>> {
         let installed = format!("{}={}", PART_OF.0, PART_OF.1);
         let deployments =
             self.list(&resource("apps", "v1", "Deployment", "deployments"), None, Some(&installed)).await?;
@@ -226,11 +239,11 @@ impl Installed<'_> {
         let placed = deployments.iter().map(|piece| (piece.title(), Some(piece.object.namespace().to_owned())));
         let places: Vec<_> = placed.chain(bound).filter_map(|(title, namespace)| Some((title, namespace?))).collect();
         match places.first() {
-            Some((by, other)) if places.iter().all(|(_, place)| place != self.namespace) => bail!(
+            Some((by, other)) if places.iter().all(|(_, place)| place != self.namespace) => Ok(Some(format!(
                 "the operator is installed in namespace `{other}` ({by}), not in `{}`: give `--operator-namespace {other}`",
                 self.namespace
-            ),
-            _ => Ok(()),
+            ))),
+            _ => Ok(None),
         }
     }
 

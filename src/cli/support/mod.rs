@@ -3,16 +3,20 @@
 mod archive;
 mod collected;
 mod redacted;
+mod scrubbed;
+mod tail;
 
 use super::installed::{Installed, OPERATOR, Piece};
 use super::output::{counted, remark};
 use super::site::OperatorOptions;
 use super::{Cluster, End, live};
+use crate::capabilities::{Capabilities, registration};
+use crate::cluster::answer::Meaning;
 use crate::cluster::api::path;
-use crate::cluster::client::call;
+use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
-use crate::cluster::{policies, revisions};
-use anyhow::{Context, Result};
+use crate::cluster::{discovery, policies, revisions};
+use anyhow::{Context, Result, bail};
 use archive::gzipped;
 use clap::Args;
 use collected::Collected;
@@ -21,14 +25,14 @@ use kube::Client;
 use kube::api::ListParams;
 use redacted::Redaction;
 use serde_json::{Value, json};
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 /// The port of the operator for `/metrics`.
 const METRICS: u16 = 8080;
-/// The most bytes of a log that the server sends.
-const LOG: usize = 1 << 20;
+/// The files of replicas that are unknown.
+const REPLICAS: &str = "log-*.txt and metrics-*.txt";
 
 #[derive(Args, Debug)]
 pub(super) struct SupportOptions {
@@ -46,72 +50,138 @@ pub(super) struct SupportOptions {
 
 pub(super) async fn run(options: SupportOptions, out: &mut impl Write) -> Result<End> {
     let client = live::connect(&options.cluster).await?;
-    let server = live::offers(&client, std::iter::empty()).await?;
+    let mut collected = Collected::default();
+    let server = offers(&client, &mut collected).await?;
     let namespace = options.operator.operator_namespace.as_str();
     let installed = Installed { client: &client, server: &server, namespace };
-    let mut collected = Collected::default();
+    let deployment = installed.deployment().await;
+    if !matches!(deployment, Ok(Some(_))) {
+        match installed.elsewhere().await {
+            Ok(Some(place)) => bail!(place),
+            Ok(None) => {}
+            Err(error) => collected.lacks("whether the operator is in another namespace", &error),
+        }
+    }
     policies(&client, &mut collected).await;
     registrations(&installed, &mut collected).await;
     revisions(&client, namespace, &mut collected).await;
-    operator(&installed, &server.version, &mut collected).await;
+    operator(&installed, deployment, &mut collected).await;
     events(&client, &mut collected).await;
     replicas(&installed, options.log_lines, &mut collected).await;
-    let files = collected.files();
-    let archive = gzipped(&files, jiff::Timestamp::now().as_second());
+    let (files, missing) = collected.finished();
+    let archive = gzipped(&files, jiff::Timestamp::now().as_second()).context("cannot make the archive")?;
     if options.file.as_os_str() == "-" {
         out.write_all(&archive)?;
         out.flush()?;
-        return Ok(End::Fine);
+    } else {
+        create(&options.file, |file| file.write_all(&archive).and_then(|()| file.sync_all()))?;
+        let (name, size) = (options.file.display(), archive.len().div_ceil(1024));
+        writeln!(out, "{name}: {}, {size} KiB. Read it before you send it.", counted(files.len(), "file", "files"))?;
     }
-    let name = options.file.display();
-    let file = OpenOptions::new().write(true).create_new(true).open(&options.file);
-    file.and_then(|mut file| file.write_all(&archive)).with_context(|| format!("cannot write {name}"))?;
-    let size = archive.len().div_ceil(1024);
-    writeln!(out, "{name}: {}, {size} KiB. Read it before you send it.", counted(files.len(), "file", "files"))?;
-    for missing in collected.missing() {
+    for missing in missing {
         remark(format_args!("note: not in it: {missing}"));
     }
     Ok(End::Fine)
 }
 
+/// Creates a file that only its owner may read. Nothing stays of a file that `write` fails to write.
+fn create(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written =
+        options.open(path).and_then(|mut file| write(&mut file).inspect_err(|_| drop(std::fs::remove_file(path))));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What the server offers of registrations and leases, as far as it says so.
+///
+/// # Errors
+/// If the server does not answer.
+async fn offers(client: &Client, collected: &mut Collected) -> Result<Capabilities> {
+    let mut server = match discovery::registrations(client).await {
+        Ok(server) => server,
+        Err(error) => {
+            collected.lacks("registrations.yaml", &error.into());
+            match discovery::version(client).await {
+                Err(error @ (CallError::Away(_) | CallError::Unconnected(_))) => {
+                    return Err(error).context(live::ASKING);
+                }
+                Err(error) => {
+                    collected.lacks("versions.yaml: that of Kubernetes", &error.into());
+                    Capabilities::default()
+                }
+                Ok(server) => server,
+            }
+        }
+    };
+    // coordination.k8s.io/v1 came with 1.14.
+    let is_old = server.known_minor().is_some_and(|minor| minor < 14);
+    server.lease_version = Some(if is_old { "v1beta1" } else { "v1" }.to_owned());
+    Ok(server)
+}
+
+/// Whether the objects that were listed are known. Of a resource that the server does not have there are none.
+fn is_known(listed: &Result<Vec<Object>, CallError>) -> bool {
+    listed.as_ref().err().is_none_or(|error| error.means() == Meaning::NotFound)
+}
+
 /// The policies, with their conditions.
 async fn policies(client: &Client, collected: &mut Collected) {
     let listed = live::list(&live::api(client, &policies::resource(), None), ListParams::default()).await;
+    if !is_known(&listed) {
+        collected.is_without_values("policies.yaml");
+    }
     let listed = listed.map(|listed| values(&listed)).map_err(Into::into);
-    collected.objects("policies.yaml", listed, &Redaction::of_policies());
+    collected.objects("policies.yaml", listed, Redaction::Policies);
 }
 
 /// The registrations, without what they inject.
 async fn registrations(installed: &Installed<'_>, collected: &mut Collected) {
-    let found = installed.registrations().await.map(|found| found.iter().map(body).collect());
-    collected.objects("registrations.yaml", found, &Redaction::of_registrations());
+    let mut found = Vec::new();
+    for plural in registration::ALL {
+        match installed.registrations_of(plural).await {
+            Ok(pieces) => found.extend(pieces.iter().map(body)),
+            Err(error) => collected.lacks("registrations.yaml", &error),
+        }
+    }
+    collected.objects("registrations.yaml", Ok(found), Redaction::Registrations);
 }
 
-/// The metadata of the stored revisions.
+/// The metadata of the stored revisions. No text has the values of earlier ones either.
 async fn revisions(client: &Client, namespace: &str, collected: &mut Collected) {
     let api = live::api(client, &revisions::resource(), Some(namespace));
     let listed = live::list(&api, ListParams::default().labels(&revisions::selector())).await;
-    let metadata = |object: &Object| {
+    if !is_known(&listed) {
+        collected.is_without_values("revisions.yaml");
+    }
+    let mut metadata = |object: &Object| {
         let value = object.value();
+        collected.hides(&json!({ "spec": value["data"] }), Redaction::Policies);
         json!({ "metadata": value["metadata"], "revision": value["revision"] })
     };
-    let found = listed.map(|listed| listed.iter().map(metadata).collect()).map_err(Into::into);
-    collected.objects("revisions.yaml", found, &Redaction::default());
+    let found = listed.map(|listed| listed.iter().map(&mut metadata).collect()).map_err(Into::into);
+    collected.objects("revisions.yaml", found, Redaction::Plain);
 }
 
 /// The versions, and the state of the operator.
-async fn operator(installed: &Installed<'_>, server: &str, collected: &mut Collected) {
-    let deployment = installed.deployment().await;
+async fn operator(installed: &Installed<'_>, deployment: Result<Option<Piece>>, collected: &mut Collected) {
     let image = |piece: &Piece| piece.container()["image"].clone();
     let image = deployment.as_ref().ok().and_then(|found| found.as_ref().map(image));
-    let commit = option_env!("SCPOL_COMMIT");
-    let versions =
-        json!({ "scpol": env!("CARGO_PKG_VERSION"), "commit": commit, "kubernetes": server, "operatorImage": image });
-    collected.objects("versions.yaml", Ok(vec![versions]), &Redaction::default());
+    let versions = json!({
+        "scpol": env!("CARGO_PKG_VERSION"), "commit": option_env!("SCPOL_COMMIT"), "image": image,
+        "kubernetes": installed.server.version,
+    });
+    collected.objects("versions.yaml", Ok(vec![versions]), Redaction::Plain);
+    if let Ok(None) = deployment {
+        let namespace = installed.namespace;
+        collected.lacks_some("deployment.yaml", format!("namespace `{namespace}` has no Deployment `{OPERATOR}`"));
+    }
     let deployment = deployment.map(|found| found.iter().map(body).collect());
-    collected.objects("deployment.yaml", deployment, &Redaction::of_the_operator());
+    collected.objects("deployment.yaml", deployment, Redaction::Operator);
     let lease = installed.lease().await.map(|found| found.iter().map(body).collect());
-    collected.objects("lease.yaml", lease, &Redaction::default());
+    collected.objects("lease.yaml", lease, Redaction::Plain);
 }
 
 /// The events that the operator has written.
@@ -119,20 +189,33 @@ async fn events(client: &Client, collected: &mut Collected) {
     let api = live::api(client, &live::resource("", "v1", "Event", "events"), None);
     let listed = live::list(&api, ListParams::default().fields("source=scpol")).await;
     let listed = listed.map(|listed| values(&listed)).map_err(Into::into);
-    collected.objects("events.yaml", listed, &Redaction::default());
+    collected.objects("events.yaml", listed, Redaction::Plain);
 }
 
 /// Of each replica: its pod, the end of its log, and its metrics.
 async fn replicas(installed: &Installed<'_>, lines: u32, collected: &mut Collected) {
-    let pods = installed.pods().await;
-    let found = pods.as_ref().map(|pods| pods.iter().map(body).collect());
-    let found = found.map_err(|error| anyhow::anyhow!("{error:#}"));
-    collected.objects("pods.yaml", found, &Redaction::of_the_operator());
-    for pod in pods.iter().flatten() {
+    let pods = match installed.pods().await {
+        Ok(pods) => pods,
+        Err(error) => {
+            collected.lacks("pods.yaml", &error);
+            return collected.lacks(REPLICAS, &error);
+        }
+    };
+    if pods.is_empty() {
+        let namespace = installed.namespace;
+        collected.lacks_some(REPLICAS, format!("namespace `{namespace}` has no pod of the operator"));
+    }
+    collected.objects("pods.yaml", Ok(pods.iter().map(body).collect()), Redaction::Operator);
+    for pod in &pods {
         let name = pod.object.name();
         let Ok(path) = path(&pod.resource, Some(pod.object.namespace()), Some(name)) else { continue };
-        let log = format!("{path}/log?container={OPERATOR}&tailLines={lines}&limitBytes={LOG}");
-        collected.text(&format!("log-{name}.txt"), text(installed.client, &log).await);
+        let log = format!("{path}/log?container={OPERATOR}&tailLines={lines}");
+        let file = format!("log-{name}.txt");
+        let log = tail::read(installed.client, &log).await;
+        if let Ok((_, before @ 1..)) = &log {
+            collected.lacks_some(&file, format!("the first {before} bytes of {lines} lines"));
+        }
+        collected.text(&file, log.map(|(log, _)| log));
         let metrics = format!("{path}:{METRICS}/proxy/metrics");
         collected.text(&format!("metrics-{name}.txt"), text(installed.client, &metrics).await);
     }
@@ -149,4 +232,23 @@ fn values(objects: &[Object]) -> Vec<Value> {
 
 fn body(piece: &Piece) -> Value {
     piece.object.value()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_archive_is_for_its_owner_and_whole_or_not_there() {
+        let path = std::env::temp_dir().join(format!("scpol-support-{}.tar.gz", std::process::id()));
+        let full = |file: &mut File| file.write_all(b"half").and(Err(io::ErrorKind::StorageFull.into()));
+        let error = create(&path, full).expect_err("the disk is full");
+        assert!(format!("{error:#}").contains("cannot write") && !path.exists(), "{error:#}");
+        create(&path, |file| file.write_all(b"whole")).expect("there is room");
+        assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+        let error = create(&path, |_| Ok(())).expect_err("nothing is overwritten");
+        assert!(format!("{error:#}").contains("exists") && path.exists(), "{error:#}");
+        std::fs::remove_file(path).expect("it is there");
+    }
 }

@@ -1,0 +1,242 @@
+//! Texts that others have written, without the values that were hidden elsewhere and without credentials in addresses.
+
+use super::redacted::{Found, REDACTED};
+use crate::outside::escaped;
+use aho_corasick::AhoCorasick;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// The least characters of a hidden value that is looked for in texts.
+const LEAST: usize = 4;
+/// The least characters of a value that is looked for within words, too.
+const SURE: usize = 8;
+/// Words that say nothing, whoever has them as a value. Without them, a log would lose its levels.
+const COMMON: [&str; 18] = [
+    "true", "false", "none", "null", "auto", "info", "INFO", "warn", "WARN", "error", "ERROR", "debug", "DEBUG",
+    "trace", "TRACE", "http", "https", "json",
+];
+/// How the API server introduces a value that it rejects.
+const REJECTED: [&str; 3] = ["Invalid value: ", "Unsupported value: ", "Duplicate value: "];
+
+/// Takes hidden values and credentials out of texts.
+#[derive(Default)]
+pub(super) struct Scrubber {
+    patterns: Vec<String>,
+    finder: Option<AhoCorasick>,
+}
+
+impl Scrubber {
+    /// A scrubber that takes the hidden values of `found` out, and their parts, but for those that are shown elsewhere.
+    pub(super) fn of(found: &Found) -> Self {
+        let hidden = found.hidden.iter().flat_map(|text| pieces(text)).filter(|piece| !found.shown.contains(*piece));
+        let patterns: BTreeSet<_> = hidden.flat_map(forms).collect();
+        let patterns: Vec<_> = patterns.into_iter().collect();
+        Self { finder: AhoCorasick::new(&patterns).ok(), patterns }
+    }
+
+    /// `text` without them.
+    pub(super) fn scrubbed(&self, text: &str) -> String {
+        let mut ranges = self.found(text);
+        ranges.extend(self.cut_off(text));
+        without_credentials(&without_rejected(&replaced(text, ranges)))
+    }
+
+    /// Where patterns are.
+    fn found(&self, text: &str) -> Vec<Range<usize>> {
+        let is_whole = |found: &Range<usize>| {
+            let is_inner = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
+            !is_inner(text[..found.start].chars().next_back()) && !is_inner(text[found.end..].chars().next())
+        };
+        let found = self.finder.iter().flat_map(|finder| finder.find_overlapping_iter(text));
+        let found = found.map(|found| (found.range(), &self.patterns[found.pattern()]));
+        found.filter(|(range, pattern)| is_sure(pattern) || is_whole(range)).map(|(range, _)| range).collect()
+    }
+
+    /// Where the beginning of a pattern is before `…`, which ends a text that was too long.
+    fn cut_off(&self, text: &str) -> Vec<Range<usize>> {
+        let beginning = |end: usize, pattern: &str| {
+            let head = &text[..end];
+            let lengths = pattern.char_indices().map(|(length, _)| length).skip(LEAST);
+            lengths.filter(|length| head.ends_with(&pattern[..*length])).last()
+        };
+        let ends = text.match_indices('…').map(|(end, _)| end);
+        let longest = |end| self.patterns.iter().filter_map(move |pattern| beginning(end, pattern)).max();
+        ends.filter_map(|end| longest(end).map(|length| end - length..end)).collect()
+    }
+}
+
+/// `text` with [`REDACTED`] in place of the `ranges`, which may overlap.
+fn replaced(text: &str, mut ranges: Vec<Range<usize>>) -> String {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    for range in ranges {
+        if range.start >= at {
+            out.push_str(&text[at..range.start]);
+            out.push_str(REDACTED);
+        }
+        at = at.max(range.end);
+    }
+    out + &text[at..]
+}
+
+/// Whether `secret` is looked for within words. One word of small letters is not: it may be a part of any other.
+fn is_sure(secret: &str) -> bool {
+    secret.chars().count() >= SURE && !secret.bytes().all(|byte| byte.is_ascii_lowercase())
+}
+
+/// The lines of a hidden value, and the parts of these that messages may repeat alone.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let is_end = |character: char| character.is_whitespace() || "\"'`=,;@".contains(character);
+    let lines = text.lines().map(str::trim);
+    let parts = text.split(is_end).filter(|part| is_sure(part));
+    lines.chain(parts).filter(|piece| piece.chars().count() >= LEAST && !COMMON.contains(piece))
+}
+
+/// `piece` as it may be in a text: as it is, and escaped as our messages, JSON and Rust have it.
+fn forms(piece: &str) -> [String; 4] {
+    let json = serde_json::to_string(piece).unwrap_or_default();
+    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();
+    let json = if json.is_empty() { piece } else { json };
+    [piece.to_owned(), escaped(piece).into_owned(), json.to_owned(), piece.escape_debug().to_string()]
+}
+
+/// `text` without the values that the API server rejects.
+fn without_rejected(text: &str) -> Cow<'_, str> {
+    if !REJECTED.iter().any(|words| text.contains(words)) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = Cow::Borrowed(text);
+    for words in REJECTED {
+        let ranges = text.match_indices(words).map(|(at, _)| at + words.len());
+        let ranges = ranges.map(|at| at..at + rejected(&text[at..])).filter(|range| !range.is_empty()).collect();
+        text = Cow::Owned(replaced(&text, ranges));
+    }
+    text
+}
+
+/// The length of the value at the beginning of `text`: that in quotes, none for a number, else the rest of the line.
+fn rejected(text: &str) -> usize {
+    let line = text.lines().next().unwrap_or_default();
+    let number = line.trim_start_matches(|character: char| character.is_ascii_digit());
+    if number.starts_with(':') {
+        return 0;
+    }
+    let quote = ["\\\"", "\""].into_iter().find(|quote| line.starts_with(quote));
+    let end = quote.and_then(|quote| {
+        let mut ends = line.match_indices(quote).skip(1);
+        ends.find(|(at, _)| !line[..*at].ends_with('\\')).map(|(at, _)| at + quote.len())
+    });
+    end.unwrap_or(line.len())
+}
+
+/// `text` without user, password, query and fragment of addresses, and without the word after `Bearer` and `Basic`.
+fn without_credentials(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut is_credential = false;
+    for part in text.split_inclusive(|character: char| character.is_whitespace() || "\"'`<>\\".contains(character)) {
+        let end = part.chars().next_back().filter(|end| end.is_whitespace() || "\"'`<>\\".contains(*end));
+        let word = &part[..part.len() - end.map_or(0, char::len_utf8)];
+        match is_credential && !word.is_empty() {
+            true => out.push_str(REDACTED),
+            false => out.push_str(&address(word)),
+        }
+        out.extend(end);
+        let is_blank = word.is_empty() && is_credential;
+        is_credential = is_blank || ["bearer", "basic"].contains(&word.to_ascii_lowercase().as_str());
+    }
+    out
+}
+
+/// `word` without user, password, query and fragment, if it is an address.
+pub(super) fn address(word: &str) -> Cow<'_, str> {
+    let digest = ["@sha256:", "@sha512:"].into_iter().filter_map(|mark| word.rfind(mark)).max();
+    let (mut rest, mut digest) = word.split_at(digest.unwrap_or(word.len()));
+    if !digest.bytes().skip(8).all(|byte| byte.is_ascii_alphanumeric()) {
+        (rest, digest) = (word, "");
+    }
+    let mut out = String::new();
+    let scheme = rest.find("://").map(|at| at + 3);
+    if let Some((user, host)) = rest.rsplit_once('@')
+        && user.contains(':')
+    {
+        let scheme = scheme.filter(|end| *end <= user.len()).unwrap_or_default();
+        out.push_str(&format!("{}{REDACTED}@", &user[..scheme]));
+        rest = host;
+    }
+    let is_query = |at: usize| scheme.is_some() || rest[at..].contains('=');
+    match rest.find(['?', '#']).filter(|at| is_query(*at)) {
+        Some(at) => out.push_str(&format!("{}{REDACTED}", &rest[..=at])),
+        None if out.is_empty() => return Cow::Borrowed(word),
+        None => out.push_str(rest),
+    }
+    Cow::Owned(out + digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scrubbed(hidden: &[&str], text: &str) -> String {
+        let hidden = hidden.iter().map(|text| (*text).to_owned()).collect();
+        Scrubber::of(&Found { hidden, shown: ["envoy-1".to_owned()].into() }).scrubbed(text)
+    }
+
+    #[test]
+    fn hidden_values_are_taken_out_whole_also_if_one_begins_another() {
+        for (hidden, text, expected) in [
+            (vec!["s3cret-a", "s3cret-a-and-more"], "x s3cret-a-and-more y", "x (redacted) y"),
+            (vec!["abc-1234567", "4567-xyzzy"], "abc-1234567-xyzzy", "(redacted)"),
+            (vec!["hunter"], "password hunter, hunters", "password (redacted), hunters"),
+            (vec!["pw1x"], "it is pw1x", "it is (redacted)"),
+            (vec!["info", "abc", ""], "info abc", "info abc"),
+            (vec!["envoy-1"], "container envoy-1", "container envoy-1"),
+            (vec!["one\ntwo-lines"], "one two-lines", "one (redacted)"),
+            (vec!["curl -u me:S3cretOf x"], "me:S3cretOf", "(redacted)"),
+        ] {
+            assert_eq!(scrubbed(&hidden, text), expected, "{hidden:?}");
+        }
+    }
+
+    #[test]
+    fn hidden_values_are_taken_out_as_texts_escape_or_cut_them() {
+        let hidden = ["pa\"ss\\w0rd"];
+        for text in ["pa\"ss\\w0rd", r#"{"message":"pa\"ss\\w0rd"}"#, &format!("{:?}", hidden[0])] {
+            let found = scrubbed(&hidden, text);
+            assert!(found.contains(REDACTED) && !found.contains("w0rd"), "{text}: {found}");
+        }
+        assert_eq!(scrubbed(&["a\u{1b}-s3cret"], "a\\u{1b}-s3cret"), REDACTED);
+        assert_eq!(scrubbed(&["s3cret-of-mine"], "it is s3cret-of…"), "it is (redacted)…");
+    }
+
+    #[test]
+    fn addresses_lose_their_credentials() {
+        for (text, expected) in [
+            ("Get \"https://me:pw@a.b:1/c?d=e\": EOF", "Get \"https://(redacted)@a.b:1/c?(redacted)\": EOF"),
+            ("https://token@git.example.com/x#frag", "https://(redacted)@git.example.com/x#(redacted)"),
+            ("http://a:p@w@host/", "http://(redacted)@host/"),
+            ("http://a:p/w?@host/", "http://(redacted)@host/"),
+            ("me:pw@reg/x:1@sha256:0a", "(redacted)@reg/x:1@sha256:0a"),
+            ("me:pw@shadow", "(redacted)@shadow"),
+            ("reg:5000/x@sha256:0a", "reg:5000/x@sha256:0a"),
+            ("/health?token=x", "/health?(redacted)"),
+            ("object.a ? b : c", "object.a ? b : c"),
+            ("Authorization: Bearer abc, Basic dTpw", "Authorization: Bearer (redacted) Basic (redacted)"),
+            ("team@example.com", "team@example.com"),
+        ] {
+            assert_eq!(scrubbed(&[], text), expected);
+        }
+    }
+
+    #[test]
+    fn a_rejected_value_is_taken_out() {
+        for (text, expected) in [
+            ("a: Invalid value: \"x\\\"y\": must be z", "a: Invalid value: (redacted): must be z"),
+            (r#"{"m":"Invalid value: \"x\\\"y\": must"}"#, r#"{"m":"Invalid value: (redacted): must"}"#),
+            ("a: Invalid value: 5: must be z", "a: Invalid value: 5: must be z"),
+            ("Duplicate value: v1.Pod{A: b}\nc", "Duplicate value: (redacted)\nc"),
+        ] {
+            assert_eq!(scrubbed(&[], text), expected);
+        }
+    }
+}
