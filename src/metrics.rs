@@ -90,7 +90,7 @@ impl Metrics {
         #[cfg(target_os = "linux")]
         registry.register(Box::new(ProcessCollector::for_self())).expect("each name is registered once");
         let to = Registering(&registry);
-        let build = to.gauges("scpol_build_info", "1; the label tells the version.", &["version"]);
+        let build = to.gauges("scpol_build_info", "1; the label is the version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Self {
             process: ProcessMetrics::new(&to),

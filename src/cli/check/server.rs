@@ -157,7 +157,7 @@ mod tests {
             "{told}"
         );
         let newer = differences(&fields(&schema(&ours)), &fields(&schema(&old))).expect("it differs");
-        assert!(newer.starts_with("it has besides"), "{newer}");
+        assert!(newer.starts_with("it also has"), "{newer}");
         assert_eq!(
             differences(&fields(&schema(&ours)), &fields(&schema(&crd::v1beta1()))),
             None,

@@ -263,7 +263,7 @@ fn row<'a>(
         }
         (Readiness::InForce { degraded: Some((code, message)), .. }, T::Degraded) => (True, *code, message),
         (Readiness::InForce { degraded: Some(_), .. }, T::Ready) => {
-            (True, Code::Programmed, "in effect, with the restriction that `Degraded` tells")
+            (True, Code::Programmed, "in effect, with the restriction in `Degraded`")
         }
         (Readiness::InForce { instead: Some(instead), .. }, T::Ready | T::Programmed) => {
             (True, Code::Programmed, instead)

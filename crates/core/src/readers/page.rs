@@ -6,18 +6,18 @@ use crate::api::code::Code;
 const HEAD: &str = "\
 # Who reads a pod, and what do they do to the application?
 
-The API server is one of eight readers. It takes a pod that an admission plugin refuses, that the scheduler cannot place, or
-that the kubelet does not start. This page has each field of a template, with what each reader does to *the application*
-because a policy adds it.
+Eight components read a pod. The API server accepts pods that an admission plugin refuses, that the scheduler cannot place,
+or that the kubelet does not start. For each field of a template, this page says what each reader does to *the application*
+when a policy adds it.
 
 | in a cell | means |
 |---|---|
 | **a code** | checked: such a workload is not injected, or refused under `Fail` |
-| a code | told: `scpol lint`, `scpol inject` or `scpol explain` say it |
+| a code | reported by `scpol lint`, `scpol inject` or `scpol explain` |
 | a reason | harmless to the application |
 
-What follows from the template and the workload alone is checked by every engine. What needs other objects is checked where
-these are among the manifests. On a cluster `scpol explain` reads them with your rights, and tells it.
+Every engine checks what follows from the template and the workload alone. What needs other objects is checked where these
+are among the manifests. On a cluster, `scpol explain` reads them with your rights.
 
 The rules are those of Kubernetes 1.37.2, and of its autoscalers. Generated from `crates/core/src/readers/table.rs` by
 `make crds`.

@@ -48,8 +48,8 @@ pub struct Part {
 }
 
 const UNREAD: Cell = Harmless("does not read it");
-const ALONE: Cell = Harmless("the template breaks it alone");
-const OURS: Cell = Harmless("concerns our container alone");
+const ALONE: Cell = Harmless("checked in the policy alone");
+const OURS: Cell = Harmless("concerns the sidecar alone");
 const DETAIL: Cell = Harmless("a detail of the field above it");
 const NOT_ALLOWED: Cell = Harmless("the server takes no such field here");
 
@@ -122,7 +122,7 @@ const CONTAINERS: [Row; 10] = [
             UNREAD,
             UNREAD,
             Told(&[Code::HoldsApplication]),
-            Harmless("sees the last end alone"),
+            Harmless("sees the last end only"),
             UNREAD,
             UNREAD,
             UNREAD,
@@ -134,7 +134,7 @@ const CONTAINERS: [Row; 10] = [
         cells: [
             Checked(&[Code::NameConflict]),
             Checked(&[Code::NamespaceForbids]),
-            Harmless("reads host ports alone"),
+            Harmless("reads host ports only"),
             Told(&[Code::SharedContainerPort, Code::SharedPortName]),
             UNREAD,
             UNREAD,
@@ -149,7 +149,7 @@ const CONTAINERS: [Row; 10] = [
             Checked(&[Code::NameConflict, Code::PodFieldMismatch]),
             Checked(&[Code::NamespaceForbids]),
             Told(&[Code::NodesLimited]),
-            Harmless("the scheduler has seen to it"),
+            Harmless("checked by the scheduler before"),
             UNREAD,
             UNREAD,
             UNREAD,
@@ -459,7 +459,7 @@ const VARIABLES: [Row; 7] = [
             Checked(&[Code::PodFieldMismatch]),
             UNREAD,
             UNREAD,
-            Harmless("what is in the file shows only at run time"),
+            Harmless("the content of the file is known at run time"),
             UNREAD,
             UNREAD,
             UNREAD,
@@ -663,8 +663,8 @@ const VOLUMES: [Row; 14] = [
         cells: [
             Checked(&[Code::NameConflict]),
             Checked(&[Code::NamespaceForbids]),
-            Harmless("counts the volumes of a node alone"),
-            Harmless("what a server has shows only at the mount"),
+            Harmless("counts the volumes of a node only"),
+            Harmless("known at the mount only"),
             UNREAD,
             UNREAD,
             UNREAD,
