@@ -6,14 +6,11 @@
 # for a binary that is there already: `make image` and releases take that.
 ARG BUILDER=docker.io/library/rust:1.95.0-bookworm
 FROM --platform=$BUILDPLATFORM $BUILDER AS build
-ARG BUILDARCH
 ARG TARGETARCH
-RUN case $TARGETARCH in \
-        "" | "$BUILDARCH") exit ;; \
-        arm64) compiler=gcc-aarch64-linux-gnu ;; \
-        *) compiler=gcc-x86-64-linux-gnu ;; \
-    esac; \
-    apt-get -qq update && apt-get -qq install --no-install-recommends --yes "$compiler"
+RUN if [ "${TARGETARCH:-$(dpkg --print-architecture)}" != "$(dpkg --print-architecture)" ]; then \
+        case $TARGETARCH in arm64) compiler=gcc-aarch64-linux-gnu ;; *) compiler=gcc-x86-64-linux-gnu ;; esac; \
+        apt-get -qq update && apt-get -qq install --no-install-recommends --yes "$compiler" "libc6-dev-$TARGETARCH-cross"; \
+    fi
 WORKDIR /src
 COPY . .
 # `scpol version` names the commit: --build-arg SCPOL_COMMIT="$(git rev-parse --short=12 HEAD)".

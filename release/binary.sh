@@ -22,7 +22,7 @@ case $platform in
         # ring has some C and assembler, which calls no C library: a compiler for the GNU one will do.
         compilers=("$cpu-linux-musl-gcc" "$cpu-linux-gnu-gcc")
         [ "$cpu" != "$machine" ] || [ "$system" != Linux ] || compilers+=(gcc)
-        package=gcc-${cpu/_/-}-linux-gnu
+        package="gcc-${cpu/_/-}-linux-gnu and libc6-dev-${platform#*/}-cross"
         ;;
     windows/amd64) target=$cpu-pc-windows-gnu file=scpol.exe compilers=("$cpu-w64-mingw32-gcc") package=gcc-mingw-w64-x86-64 ;;
     darwin/amd64 | darwin/arm64) target=$cpu-apple-darwin compilers=(clang) ;;

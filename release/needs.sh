@@ -8,9 +8,11 @@ set -euo pipefail
 packages() {
     command -v buildah > /dev/null || command -v podman > /dev/null || echo buildah
     command -v chromium > /dev/null || echo chromium
-    # The compilers of release/binary.sh for the platforms that this machine is not.
+    # The compilers and headers of release/binary.sh for the platforms that this machine is not.
     [ "$(uname -m)" = x86_64 ] || command -v x86_64-linux-gnu-gcc > /dev/null || echo gcc-x86-64-linux-gnu
+    [ "$(uname -m)" = x86_64 ] || [ -f /usr/x86_64-linux-gnu/include/stdint.h ] || echo libc6-dev-amd64-cross
     [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-gcc > /dev/null || echo gcc-aarch64-linux-gnu
+    [ "$(uname -m)" = aarch64 ] || [ -f /usr/aarch64-linux-gnu/include/stdint.h ] || echo libc6-dev-arm64-cross
     command -v x86_64-w64-mingw32-gcc > /dev/null || echo gcc-mingw-w64-x86-64
 }
 
