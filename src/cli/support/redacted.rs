@@ -296,8 +296,9 @@ fn is_plain(value: &Value) -> bool {
     match value {
         Value::Number(_) | Value::Bool(_) => true,
         Value::String(text) => {
+            let is_part = text.strip_suffix('%').is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
             let (name, digest) = text.split_once("@sha256:").unwrap_or((text, ""));
-            is_name(name) && !name.contains("//") && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+            is_part || is_name(name) && !name.contains("//") && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
         }
         Value::Null | Value::Array(_) | Value::Object(_) => false,
     }
@@ -348,7 +349,7 @@ mod tests {
         let last = json!({ "kubectl.kubernetes.io/last-applied-configuration": "S11", "scpol.dev/contact": "team" });
         let policy = json!({
             "metadata": { "name": "p", "annotations": last, "managedFields": [{ "f": "S12" }] },
-            "spec": { "template": template, "matchConditions": [{ "name": "n", "expression": "object.a == 'b'" }] },
+            "spec": { "updateStrategy": { "rollingUpdate": { "maxUnavailable": "25%" } }, "template": template, "matchConditions": [{ "name": "n", "expression": "object.a == 'b'" }] },
             "status": { "conditions": [{ "type": "Ready", "message": "SCP0002: in effect" }], "engine": "A, B", "ready": 7 },
         });
         let (text, hidden) = kept(Redaction::Policies, &policy);
@@ -369,6 +370,7 @@ mod tests {
             "SCP0002: in effect",
             "A, B",
             "\"ready\":7",
+            "25%",
         ] {
             assert!(text.contains(kept), "{kept}: {text}");
         }

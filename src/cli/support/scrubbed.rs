@@ -11,6 +11,8 @@ use std::ops::Range;
 const LEAST: usize = 4;
 /// The least characters of a value that is looked for within words, too.
 const SURE: usize = 8;
+/// The most characters before the end of a text that was cut.
+const LONGEST: usize = 4096;
 /// Words that say nothing, whoever has them as a value. Without them, a log would lose its levels.
 const COMMON: [&str; 18] = [
     "true", "false", "none", "null", "auto", "info", "INFO", "warn", "WARN", "error", "ERROR", "debug", "DEBUG",
@@ -20,9 +22,10 @@ const COMMON: [&str; 18] = [
 const REJECTED: [&str; 3] = ["Invalid value: ", "Unsupported value: ", "Duplicate value: "];
 
 /// Takes hidden values and credentials out of texts.
-#[derive(Default)]
 pub(super) struct Scrubber {
+    /// Sorted.
     patterns: Vec<String>,
+    /// None if there are too many patterns: then no text is shown.
     finder: Option<AhoCorasick>,
 }
 
@@ -37,32 +40,36 @@ impl Scrubber {
 
     /// `text` without them.
     pub(super) fn scrubbed(&self, text: &str) -> String {
-        let mut ranges = self.found(text);
+        let Some(finder) = &self.finder else { return REDACTED.to_owned() };
+        let mut ranges = self.found(finder, text);
         ranges.extend(self.cut_off(text));
         without_credentials(&without_rejected(&replaced(text, ranges)))
     }
 
     /// Where patterns are.
-    fn found(&self, text: &str) -> Vec<Range<usize>> {
+    fn found(&self, finder: &AhoCorasick, text: &str) -> Vec<Range<usize>> {
         let is_whole = |found: &Range<usize>| {
             let is_inner = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
             !is_inner(text[..found.start].chars().next_back()) && !is_inner(text[found.end..].chars().next())
         };
-        let found = self.finder.iter().flat_map(|finder| finder.find_overlapping_iter(text));
-        let found = found.map(|found| (found.range(), &self.patterns[found.pattern()]));
+        let found = finder.find_overlapping_iter(text).map(|found| (found.range(), &self.patterns[found.pattern()]));
         found.filter(|(range, pattern)| is_sure(pattern) || is_whole(range)).map(|(range, _)| range).collect()
     }
 
     /// Where the beginning of a pattern is before `…`, which ends a text that was too long.
     fn cut_off(&self, text: &str) -> Vec<Range<usize>> {
-        let beginning = |end: usize, pattern: &str| {
-            let head = &text[..end];
-            let lengths = pattern.char_indices().map(|(length, _)| length).skip(LEAST);
-            lengths.filter(|length| head.ends_with(&pattern[..*length])).last()
+        // The patterns are sorted, so those with this beginning follow it.
+        let is_beginning = |cut: &str| {
+            let next = self.patterns.partition_point(|pattern| pattern.as_str() < cut);
+            self.patterns.get(next).is_some_and(|pattern| pattern.starts_with(cut))
         };
-        let ends = text.match_indices('…').map(|(end, _)| end);
-        let longest = |end| self.patterns.iter().filter_map(move |pattern| beginning(end, pattern)).max();
-        ends.filter_map(|end| longest(end).map(|length| end - length..end)).collect()
+        let longest = |end: usize| {
+            let line = text[..end].rfind('\n').map_or(0, |at| at + 1);
+            let starts = text[line..end].char_indices().rev().map(|(at, _)| line + at).take(LONGEST).skip(LEAST - 1);
+            let found = starts.filter(|start| is_beginning(&text[*start..end])).last();
+            found.map(|start| start..end)
+        };
+        text.match_indices('…').filter_map(|(end, _)| longest(end)).collect()
     }
 }
 
@@ -206,7 +213,11 @@ mod tests {
             assert!(found.contains(REDACTED) && !found.contains("w0rd"), "{text}: {found}");
         }
         assert_eq!(scrubbed(&["a\u{1b}-s3cret"], "a\\u{1b}-s3cret"), REDACTED);
-        assert_eq!(scrubbed(&["s3cret-of-mine"], "it is s3cret-of…"), "it is (redacted)…");
+        assert_eq!(
+            scrubbed(&["s3cret-of-mine", "s3cret"], "a…\nit is s3cret-of…, s3c…"),
+            "a…\nit is (redacted)…, s3c…"
+        );
+        assert_eq!(scrubbed(&["äs3cret"], "äs3c… äs3"), "(redacted)… äs3");
     }
 
     #[test]
