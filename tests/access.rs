@@ -76,11 +76,15 @@ fn serve(mut stream: TcpStream, role: Role, heard: &Mutex<Vec<String>>) -> std::
         tell(head);
         let (status, body) = match path.as_str() {
             "/apis/scpol.dev/v1alpha1/sidecarpolicies" => {
-                ("200 OK", r#"{"apiVersion":"scpol.dev/v1alpha1","kind":"SidecarPolicyList","metadata":{},"items":[]}"#)
+                let policies =
+                    r#"{"apiVersion":"scpol.dev/v1alpha1","kind":"SidecarPolicyList","metadata":{},"items":[]}"#;
+                ("200 OK", policies.to_owned())
             }
+            "/api/v1/namespaces/scpol-system/pods" => ("200 OK", replicas()),
+            path if path.ends_with("a/log") => ("200 OK", log()),
             // An answer that never comes.
             "/api/v1/events" => return Ok(()),
-            _ => ("404 Not Found", "not here"),
+            _ => ("404 Not Found", "not here".to_owned()),
         };
         write!(
             stream,
@@ -88,6 +92,17 @@ fn serve(mut stream: TcpStream, role: Role, heard: &Mutex<Vec<String>>) -> std::
             body.len()
         )?;
     }
+}
+
+/// Two pods of the operator, with names as long as names may be.
+fn replicas() -> String {
+    let pod = |end: char| format!(r#"{{"metadata":{{"name":"{}{end}","namespace":"scpol-system"}}}}"#, "x".repeat(252));
+    format!(r#"{{"apiVersion":"v1","kind":"PodList","metadata":{{}},"items":[{},{}]}}"#, pod('a'), pod('b'))
+}
+
+/// A log of more than 1 MiB.
+fn log() -> String {
+    (0..50_000).map(|number| format!("{number:07} a line of the log at http://me:hunter2pw@host\n")).collect()
 }
 
 /// The head of a request. None of our requests has a body.
@@ -516,4 +531,21 @@ fn no_message_and_no_archive_has_the_password_of_a_servers_address() {
     let archive = String::from_utf8(archive.stdout).unwrap();
     assert!(archive.contains("Not in it: events.yaml: the API server did not answer"), "{archive}");
     assert!(!archive.contains("127.0.0.1") && !archive.contains("hunter2pw"), "{archive}");
+}
+
+#[test]
+fn an_archive_has_the_end_of_a_long_log_and_says_what_was_before() {
+    let (folder, server) = (Folder::new(), Listener::new(Role::Server));
+    let url = format!("http://127.0.0.1:{}", server.port);
+    let (code, text) = folder.scpol(&["support", "--server", &url, "--request-timeout=30s"], &[]);
+    assert_eq!(code, 0, "{text}");
+    let tar = |flags| Command::new("tar").arg(flags).arg(folder.path("scpol-support.tar.gz")).output().unwrap().stdout;
+    let names = String::from_utf8(tar("-tzf")).unwrap();
+    let log = format!("pods/{}a/log.txt", "x".repeat(252));
+    assert!(names.lines().any(|name| name == log), "{names}");
+    let all = String::from_utf8(tar("-xzOf")).unwrap();
+    assert!(all.contains("\n0049999 a line of the log at http://(redacted)@host\n") && !all.contains("0000000 a line"));
+    assert!(all.len() < 2 << 20 && !all.contains("hunter2pw"));
+    assert!(text.contains(&format!("note: not in it: {log}: the first ")), "{text}");
+    assert!(text.contains("b/log.txt: ") && text.contains("b/metrics.txt: "), "{text}");
 }

@@ -32,7 +32,9 @@ const FILES: [&str; 9] = [
 ];
 
 /// What it shows.
-const SHOWN: [&str; 11] = [
+const SHOWN: [&str; 13] = [
+    "name: envoy-1",
+    "not (redacted) there",
     "name: TOKEN",
     "envoyproxy/envoy:v1.31.0",
     "--verbose",
@@ -76,6 +78,14 @@ fn operator_deployment() -> Value {
     object
 }
 
+/// An event of the operator that repeats `secret`.
+fn event_with(secret: &str) -> Value {
+    json!({
+        "metadata": { "name": "e", "namespace": "default" }, "reason": "Refused", "message": format!("not {secret} there"),
+        "involvedObject": { "kind": "Pod", "namespace": "default", "name": "p" }, "source": { "component": "scpol" }, "type": "Warning",
+    })
+}
+
 /// The text of all files of the archive, and their names.
 async fn unpacked(archive: &Path) -> Result<(String, Vec<String>)> {
     let tar = |flags: &'static str| Command::new("tar").arg(flags).arg(archive).output();
@@ -103,11 +113,13 @@ async fn the_archive_for_a_bug_report_has_what_it_says_and_no_secret() -> Result
     world.create(DEPLOYMENTS, &taken).await?;
     world.event("web", "Sidecar").await?;
 
-    // An earlier revision, whose value an event may still have.
-    let mut edited = spec.clone();
-    edited["template"]["containers"][0]["env"][0]["value"] = json!(PLANTED[9]);
-    world.edit_policy("envoy", edited).await?;
-    world.edit_policy("envoy", spec.clone()).await?;
+    // An earlier revision, whose value an event repeats.
+    let revision = json!({
+        "metadata": { "name": "envoy-1", "labels": { "app.kubernetes.io/managed-by": "scpol", "scpol.dev/policy": "envoy" } },
+        "data": { "template": { "env": [{ "name": "TOKEN", "value": PLANTED[9] }] } }, "revision": 1,
+    });
+    request(&world.admin, "POST", "/apis/apps/v1/namespaces/scpol-system/controllerrevisions", &revision).await?;
+    request(&world.admin, "POST", "/api/v1/namespaces/default/events", &event_with(PLANTED[9])).await?;
     request(&world.admin, "POST", "/apis/apps/v1/namespaces/scpol-system/deployments", &operator_deployment()).await?;
 
     let archive = world.cluster.dir().join("support.tar.gz");
@@ -143,20 +155,21 @@ async fn an_archive_of_a_user_with_fewer_rights_says_what_is_not_in_it() -> Resu
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "few" }],
     });
     request(&world.admin, "POST", &format!("{rights}/clusterrolebindings"), &binding).await?;
-    let event = json!({
-        "metadata": { "name": "e", "namespace": "default" }, "reason": "Refused", "message": format!("not {}", PLANTED[0]),
-        "involvedObject": { "kind": "Pod", "namespace": "default", "name": "p" }, "source": { "component": "scpol" }, "type": "Warning",
-    });
-    request(&world.admin, "POST", "/api/v1/namespaces/default/events", &event).await?;
+    request(&world.admin, "POST", "/api/v1/namespaces/default/events", &event_with(PLANTED[0])).await?;
     let archive = world.cluster.dir().join("few.tar.gz");
     let file = archive.to_str().context("a path in UTF-8")?;
     let (code, told) = scpol(&world.cluster, &["support", file, "--as=few"]).await?;
     assert_eq!(code, 0, "{told}");
     let (text, names) = unpacked(&archive).await?;
     assert_eq!(names, ["README.txt", "registrations.yaml", "versions.yaml", "events.yaml"]);
-    for missing in
-        ["policies.yaml", "revisions.yaml", "deployment.yaml", "lease.yaml", "pods.yaml", "log-*.txt and metrics-*.txt"]
-    {
+    for missing in [
+        "policies.yaml",
+        "revisions.yaml",
+        "deployment.yaml",
+        "lease.yaml",
+        "pods.yaml",
+        "pods/*/log.txt and metrics.txt",
+    ] {
         assert!(text.contains(&format!("\nNot in it: {missing}: ")), "{missing}: {text}");
         assert!(told.contains(&format!("note: not in it: {missing}: ")), "{missing}: {told}");
     }

@@ -31,7 +31,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("scpol-archive-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("a.tar.gz");
-        let long = |end: &str| format!("log-{}{end}.txt", "x".repeat(240));
+        let long = |end: &str| format!("pods/{}{end}/log.txt", "x".repeat(250));
         let files = [
             ("a.txt".to_owned(), String::new()),
             ("b.yaml".to_owned(), "b: 1\n".repeat(30_000)),

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 /// The port of the operator for `/metrics`.
 const METRICS: u16 = 8080;
 /// The files of replicas that are unknown.
-const REPLICAS: &str = "log-*.txt and metrics-*.txt";
+const REPLICAS: &str = "pods/*/log.txt and metrics.txt";
 
 #[derive(Args, Debug)]
 pub(super) struct SupportOptions {
@@ -210,14 +210,14 @@ async fn replicas(installed: &Installed<'_>, lines: u32, collected: &mut Collect
         let name = pod.object.name();
         let Ok(path) = path(&pod.resource, Some(pod.object.namespace()), Some(name)) else { continue };
         let log = format!("{path}/log?container={OPERATOR}&tailLines={lines}");
-        let file = format!("log-{name}.txt");
+        let file = format!("pods/{name}/log.txt");
         let log = tail::read(installed.client, &log).await;
         if let Ok((_, before @ 1..)) = &log {
             collected.lacks_some(&file, format!("the first {before} bytes of {lines} lines"));
         }
         collected.text(&file, log.map(|(log, _)| log));
         let metrics = format!("{path}:{METRICS}/proxy/metrics");
-        collected.text(&format!("metrics-{name}.txt"), text(installed.client, &metrics).await);
+        collected.text(&format!("pods/{name}/metrics.txt"), text(installed.client, &metrics).await);
     }
 }
 
