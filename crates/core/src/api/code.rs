@@ -204,7 +204,7 @@ codes! {
     115 PolicyGone "";
     /// The workload opted out, and the policy does not allow it.
     116 OptOutIgnored "Remove the annotation or label, or set `spec.optOut: Allowed`.";
-    /// `scpol.dev/inject` is empty, or names a policy that does not exist.
+    /// `scpol.dev/inject` is empty or too long, or names a policy that does not exist.
     117 InvalidOptOut "Use `\"true\"`, `\"false\"`, or names of policies, separated by commas.";
     /// The Initializer engine cannot change objects of that kind, such as Jobs: another engine serves them.
     118 UnsupportedKind "Make the webhook engine available, or target pods instead.";
@@ -397,7 +397,8 @@ codes! {
     414 RolloutOptedOut "To have it updated, remove the annotation, run `kubectl rollout resume`, or lower `partition`.";
     /// A PodDisruptionBudget allows no eviction now: the rollout waits.
     415 DisruptionBudget "Wait until the pods of the budget are ready again. A budget that never allows an eviction needs a change, or more replicas.";
-    /// A workload that was brought up to date is not available within `progressDeadlineSeconds`, or its sidecar fails.
+    /// A workload that was brought up to date is not available within `progressDeadlineSeconds`, or its sidecar fails. Or it was not
+    /// available before, as more than 256 others, and is left as it is.
     416 ReplacementNotReady "See the events of the pod that the message names: `kubectl describe pod`. Correct the template.";
     /// A pod was evicted, and its replacement does not have the update revision. In a removal: it has the content again.
     417 ReplacementMissed "See `scpol explain` of the new pod: it names the reason.";

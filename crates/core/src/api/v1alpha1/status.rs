@@ -78,7 +78,7 @@ pub struct SidecarPolicyStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<i64>,
 
-    /// True if the rollout is halted: no further workload is touched before an edit or `scpol rollout undo`.
+    /// True if the rollout is halted: no further workload is touched before an edit of the content, or `scpol rollout resume` or `undo`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub halted: bool,
 
