@@ -249,7 +249,7 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     }
     let table = world.cluster.kubectl_output(User::Admin, &["get", "scpol", "-o", "wide"]).await?;
     let row: Vec<&str> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
-    assert_eq!(row[..6], ["envoy", "True", "Programmed", "Initializer", "2", "1"], "{table}");
+    assert_eq!(row[..7], ["envoy", "True", "True", "Programmed", "Initializer", "2", "1"], "{table}");
     let injected =
         r#"scpol_injections_total{engine="Initializer",policy="envoy",reason="Programmed",result="injected"}"#;
     assert_eq!(operator.metric(injected).await?, 1.0);
