@@ -157,7 +157,7 @@ async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Res
         scpol(&world.cluster, &["explain", "deploy/late"]).await?
     };
     assert!(late.starts_with("Deployment default/late: it was created without all\n"), "{late}");
-    assert!(late.contains("missed it") && late.contains("what runs is never changed"), "{late}");
+    assert!(late.contains("missed it") && late.contains("What runs is never changed"), "{late}");
     assert!(late.contains("all is not in effect: no operator has seen it"), "{late}");
     let (code, json) =
         scpol(&world.cluster, &["explain", "deployments.apps/web", "-n", "default", "-o", "json"]).await?;

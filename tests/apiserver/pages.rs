@@ -527,7 +527,7 @@ async fn the_rollouts_page_takes_a_policy_to_a_canary_and_back() -> Result<()> {
 /// A server with controllers and everything of `install`, an operator, and the policy of Start in effect.
 async fn in_use(install: &str) -> Result<(World, Operator)> {
     let world = World::empty(with_nodes()).await?;
-    let install = Page::read("README.md")?.block(install)?;
+    let install = Page::read("README.md")?.block(install)?.replace("\\\n", " ");
     let (install, _) = install.split_once('\n').context("two commands")?;
     succeeds(&world.cluster, install).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
