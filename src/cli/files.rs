@@ -186,7 +186,7 @@ impl Manifests {
             "no manifest found in {}",
             names(&paths)
         );
-        if let Some(policy) = only_policies(files.iter()) {
+        if let Some(policy) = only_policies(&files.iter()) {
             bail!("{policy} is a SidecarPolicy; expected a workload here: give policies with --policy");
         }
         expect_workloads(&files, &self.words)?;
@@ -210,7 +210,7 @@ impl Manifests {
 /// If one of `words` has, because a flag takes one value.
 pub(super) fn expect_workloads(files: &[File], words: &[PathBuf]) -> Result<()> {
     for word in words {
-        if let Some(policy) = only_policies(files.iter().filter(|file| Path::new(&file.name) == word)) {
+        if let Some(policy) = only_policies(&files.iter().filter(|file| Path::new(&file.name) == word)) {
             bail!(
                 "{policy} is a SidecarPolicy; expected a workload here: repeat the flag, `--policy FILE --policy FILE`"
             );
@@ -252,7 +252,7 @@ pub(super) fn is_file(word: &str) -> bool {
 }
 
 /// The place of the first policy in `files`, if they have nothing else.
-fn only_policies<'a>(files: impl Iterator<Item = &'a File> + Clone) -> Option<&'a Location> {
+fn only_policies<'a>(files: &(impl Iterator<Item = &'a File> + Clone)) -> Option<&'a Location> {
     let objects = || files.clone().flat_map(File::manifests).flat_map(Manifest::objects);
     let is_policy = |object: Object<'_>| manifest::policy_of(&object).is_some();
     let first = files.clone().flat_map(File::manifests).next()?;

@@ -169,7 +169,7 @@ pub fn main() -> ExitCode {
         );
     }
     let command = if name == "kubectl-scpol" { command().bin_name("kubectl scpol") } else { command() };
-    let words = words::with_flags_behind(words.collect(), &command);
+    let words = words::with_flags_behind(&words.collect::<Vec<_>>(), &command);
     let matches = command.try_get_matches_from(program.map(OsString::from).into_iter().chain(words));
     let cli = match matches.and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -300,8 +300,8 @@ mod tests {
                 let ours: Vec<_> = parts.filter_map(|part| part.strip_prefix("scpol")).collect();
                 assert!(!ours.is_empty() && ours[0].trim_start().starts_with(&words), "{example}");
                 for line in ours {
-                    let line = line.split_whitespace().map(OsString::from).collect();
-                    let line = [vec!["scpol".into()], words::with_flags_behind(line, &command())].concat();
+                    let line: Vec<_> = line.split_whitespace().map(OsString::from).collect();
+                    let line = [vec!["scpol".into()], words::with_flags_behind(&line, &command())].concat();
                     let parsed = command().try_get_matches_from(line);
                     assert!(parsed.is_ok(), "{what}: {example}: {}", parsed.unwrap_err());
                 }

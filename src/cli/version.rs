@@ -29,7 +29,7 @@ pub(super) struct VersionOptions {
 pub(super) async fn run(options: VersionOptions, out: &mut impl Write) -> Result<End> {
     let version = env!("CARGO_PKG_VERSION");
     let commit = COMMIT.filter(|commit| !commit.is_empty());
-    let server = if options.client { None } else { server(&options.cluster).await.map_err(note).ok() };
+    let server = if options.client { None } else { server(&options.cluster).await.inspect_err(note).ok() };
     let mut fields = json!({ "version": version });
     for (field, value) in [("commit", commit), ("server", server.as_deref())] {
         if let Some(value) = value {
@@ -52,7 +52,7 @@ pub(super) async fn run(options: VersionOptions, out: &mut impl Write) -> Result
     Ok(End::Fine)
 }
 
-fn note(error: anyhow::Error) {
+fn note(error: &anyhow::Error) {
     remark(format_args!("note: the version of the server is unknown: {error:#}"));
 }
 

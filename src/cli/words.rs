@@ -8,8 +8,8 @@ use std::ffi::OsString;
 
 /// `words` with the flags before a subcommand behind it: `-n shop status` becomes `status -n shop`, as in `rollout -n shop status`. The subcommand judges them.
 /// Words that are not understood stay as they are, and clap reports them.
-pub(super) fn with_flags_behind(words: Vec<OsString>, command: &Command) -> Vec<OsString> {
-    let (mut path, mut flags, mut rest) = (Vec::new(), Vec::new(), words.as_slice());
+pub(super) fn with_flags_behind(words: &[OsString], command: &Command) -> Vec<OsString> {
+    let (mut path, mut flags, mut rest) = (Vec::new(), Vec::new(), words);
     let mut of = command;
     while of.has_subcommands() {
         let Some((before, name, behind)) = next_command(rest, command) else { break };
@@ -109,8 +109,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn moved(line: &str) -> String {
-        let words = line.split(' ').map(OsString::from).collect();
-        let words = with_flags_behind(words, &command());
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let words = with_flags_behind(&words, &command());
         words.iter().map(|word| word.to_str().expect("text")).collect::<Vec<_>>().join(" ")
     }
 

@@ -69,7 +69,7 @@ pub struct Meta {
     pub created: String,
     /// The generation; 0 if missing.
     pub generation: i64,
-    /// Whom users may ask, from the annotation `scpol.dev/contact`; empty if missing. Escaped, and at most [`CONTACT`] characters.
+    /// Whom users may ask, from the annotation `scpol.dev/contact`; empty if missing. Escaped, and at most 200 characters.
     pub contact: String,
 }
 
