@@ -130,7 +130,7 @@ docs: ## Build the site of the docs into target/book, and check its links
 IMAGE ?= sidecar-policy:0.1.0
 .PHONY: image
 image: ## Build the container image with docker, podman or buildah; IMAGE names it
-	@release/image.sh $(IMAGE) "$$(release/binary.sh)"
+	@binary=$$(release/binary.sh) && release/image.sh $(IMAGE) "$$binary"
 
 .PHONY: dist
 dist: assets ## Build what a release has, into target/dist; IMAGE names the image, RELEASE_URL where its files will be

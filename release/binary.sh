@@ -46,6 +46,7 @@ export "CC_$variable=$compiler" "CFLAGS_$variable=-ffile-prefix-map=$cargo=/carg
 export "CARGO_TARGET_${upper}_RUSTFLAGS=--remap-path-prefix=$cargo=/cargo --remap-path-prefix=$built=/build/target"
 [[ $platform != linux/* || "$system $cpu" == "Linux $machine" ]] || export "CARGO_TARGET_${upper}_LINKER=rust-lld"
 # `scpol version` names it. Elsewhere than in a checkout nobody knows it.
-export SCPOL_COMMIT=${SCPOL_COMMIT-$(git rev-parse --short=12 HEAD 2> /dev/null || true)}
+if [ -z "${SCPOL_COMMIT+given}" ] && [ -e .git ]; then SCPOL_COMMIT=$(git rev-parse --short=12 HEAD); fi
+export SCPOL_COMMIT=${SCPOL_COMMIT-}
 cargo build --release --locked --bin scpol --target "$target" >&2
 echo "${CARGO_TARGET_DIR:-target}/$target/release/$file"

@@ -24,7 +24,9 @@ repository=${REPOSITORY:-OWNER/REPOSITORY}
 url=${RELEASE_URL:-https://github.com/$repository/releases/download/v$version}
 read -ra platforms <<< "${PLATFORMS:-linux/amd64 linux/arm64 windows/amd64}"
 # Every date in an archive: that of the commit, or of SOURCE_DATE_EPOCH.
-epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2> /dev/null || echo 0)}
+epoch=${SOURCE_DATE_EPOCH:-}
+[ -n "$epoch" ] || [ ! -e .git ] || epoch=$(git log -1 --format=%ct)
+epoch=${epoch:-0}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 say() { echo "dist: $*" >&2; }

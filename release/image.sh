@@ -12,7 +12,8 @@ if [ "$1" = --archive ]; then
     shift 2
 fi
 name=$1
-mapfile -t binaries < <(realpath -- "${@:2}")
+paths=$(realpath -- "${@:2}")
+mapfile -t binaries <<< "$paths"
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 works() {

@@ -279,7 +279,9 @@ fn an_image_has_registry_repository_tag_and_digest() {
         ("ghcr.io/o/policy", json!({ "registry": "" }), of_release("o/policy")),
         // Another image than that of the release.
         ("ghcr.io/o/policy", json!({ "tag": "0.1.1" }), "ghcr.io/o/policy:0.1.1".to_owned()),
-        ("ghcr.io/o/policy", json!({ "digest": other }), format!("ghcr.io/o/policy:0.1.0@{other}")),
+        ("ghcr.io/o/policy", json!({ "digest": other }), format!("ghcr.io/o/policy@{other}")),
+        ("ghcr.io/o/policy", json!({ "digest": "none" }), "ghcr.io/o/policy:0.1.0".to_owned()),
+        ("ghcr.io/o/policy", json!({ "tag": "2", "digest": "none" }), "ghcr.io/o/policy:2".to_owned()),
         ("ghcr.io/o/policy", json!({ "tag": "2", "digest": other }), format!("ghcr.io/o/policy:2@{other}")),
     ] {
         let images = images_of_release(image, &digest, &json!({ "image": given }));

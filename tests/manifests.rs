@@ -686,10 +686,13 @@ fn a_release_is_tested_and_has_every_platform() {
     for command in ["make lint", "make test"] {
         assert!(runs("test").iter().any(|run| run.ends_with(command)), "{command}");
     }
-    let release = &workflow["jobs"]["release"];
-    assert_eq!(release["needs"], json!(["test", "darwin"]));
-    assert!(runs("release").contains(&"make dist".to_owned()));
-    let platforms = release["env"]["PLATFORMS"].as_str().unwrap();
+    let [dist, publish] = ["dist", "publish"].map(|job| &workflow["jobs"][job]);
+    assert_eq!((&dist["needs"], &publish["needs"]), (&json!(["test", "darwin"]), &json!(["dist"])));
+    assert!(runs("dist").iter().any(|run| run.ends_with("make dist")));
+    // Who compiles the code of others may write nothing, and who may write compiles nothing.
+    assert_eq!((&workflow["permissions"], &dist["permissions"]), (&json!({ "contents": "read" }), &Value::Null));
+    assert!(!runs("publish").iter().any(|run| ["make ", "cargo ", "release/"].iter().any(|word| run.contains(word))));
+    let platforms = dist["env"]["PLATFORMS"].as_str().unwrap();
     assert_eq!(platforms, "linux/amd64 linux/arm64 windows/amd64 darwin/amd64 darwin/arm64");
     // Those that release/binary.sh knows, and of which no one is left out in silence.
     let known = read("release/binary.sh");

@@ -20,7 +20,11 @@ seconds=$((seconds * 3 / 2)) # with what must be fetched
 nodes() {
     local folder
     folder=$(tests/controlplane/build.sh "$version")
-    if [ -x "$folder/kwok" ] && [ -x "$folder/kube-controller-manager" ]; then echo 2; else echo 0; fi
+    if [ -x "$folder/kwok" ] && [ -d "$folder/stages" ] && [ -x "$folder/kube-controller-manager" ] && [ -x "$folder/kube-scheduler" ]; then
+        echo 2
+    else
+        echo 0
+    fi
 }
 if ((seconds == 0)); then
     "${cargo[@]}" --quiet
@@ -32,7 +36,7 @@ minutes() { # seconds
     if (($1 > 0)); then echo "about $((($1 + 59) / 60)) min left"; else echo 'a moment left'; fi
 }
 declare -A builds=() # the log of each process
-trap 'kill -- "${!builds[@]/#/-}" 2> /dev/null || true' EXIT
+trap 'for pid in "${!builds[@]}"; do kill -- "-$pid" 2> /dev/null || true; done' EXIT
 set -m # process groups of their own, which end whole
 tests/controlplane/build.sh "$version" > /dev/null 2> "$logs/kubernetes.log" & builds[$!]=$logs/kubernetes.log
 "${cargo[@]}" > "$logs/operator.log" 2>&1 & builds[$!]=$logs/operator.log

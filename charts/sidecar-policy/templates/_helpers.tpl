@@ -14,11 +14,12 @@ app.kubernetes.io/part-of: sidecar-policy
 {{- end }}
 
 {{/* The image by tag and digest: `scpol check` reads the release from the tag. A release has its digest in an annotation of the chart; it is
-that of appVersion, so another tag has none. */}}
+that of appVersion, so another tag has none. A digest that is given alone may be of any release, so no tag claims one. */}}
 {{- define "scpol.image" -}}
-{{- $digest := .Values.image.digest }}
-{{- if not (or $digest .Values.image.tag) }}{{ $digest = index .Chart.Annotations "scpol.dev/image-digest" }}{{ end }}
-{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
+{{- $digest := ternary "" .Values.image.digest (eq .Values.image.digest "none") }}
+{{- if or .Values.image.tag (not $digest) }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- if not (or .Values.image.digest .Values.image.tag) }}{{ $digest = index .Chart.Annotations "scpol.dev/image-digest" }}{{ end }}
 {{- with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
