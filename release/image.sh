@@ -48,9 +48,10 @@ for binary in "${binaries[@]}"; do
         SOURCE_DATE_EPOCH=0 docker build "${options[@]}" "$work/$arch" >&2
         continue
     fi
-    "$engine" build "${options[@]}" --pull=never --timestamp 0 --format oci --isolation chroot --signature-policy "$work/policy.json" "$work/$arch" >&2
+    id=$("$engine" build "${options[@]}" --pull=never --timestamp 0 --format oci --isolation chroot --signature-policy "$work/policy.json" "$work/$arch")
     [ -n "$archive" ] || continue
-    "$engine" push --quiet --signature-policy "$work/policy.json" "$name" "oci:$work/layout:$arch" >&2
+    # By its ID: an image that was there already may keep its name of then.
+    "$engine" push --quiet --signature-policy "$work/policy.json" "$id" "oci:$work/layout:$arch" >&2
     member=$(grep -o "{[^{}]*{[^{}]*ref.name\":\"$arch\"" "$work/layout/index.json")
     digest=$(grep -o 'sha256:[0-9a-f]*' <<< "$member")
     size=$(stat -c %s "$work/layout/blobs/sha256/${digest#*:}")

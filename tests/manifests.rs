@@ -690,7 +690,9 @@ fn a_release_is_tested_and_has_every_platform() {
     assert_eq!((&dist["needs"], &publish["needs"]), (&json!(["test", "darwin"]), &json!(["dist"])));
     assert!(runs("dist").iter().any(|run| run.ends_with("make dist")));
     // Who compiles the code of others may write nothing, and who may write compiles nothing.
-    assert_eq!((&workflow["permissions"], &dist["permissions"]), (&json!({ "contents": "read" }), &Value::Null));
+    for of in [&workflow["permissions"], &dist["permissions"]] {
+        assert!(of.as_object().unwrap().values().all(|right| right == "read"), "{of}");
+    }
     assert!(!runs("publish").iter().any(|run| ["make ", "cargo ", "release/"].iter().any(|word| run.contains(word))));
     let platforms = dist["env"]["PLATFORMS"].as_str().unwrap();
     assert_eq!(platforms, "linux/amd64 linux/arm64 windows/amd64 darwin/amd64 darwin/arm64");

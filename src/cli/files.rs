@@ -219,14 +219,15 @@ pub(super) fn expect_workloads(files: &[File], words: &[PathBuf]) -> Result<()> 
     Ok(())
 }
 
-/// Checks that each file that is named without a flag, as in `FLAG a.yaml b.yaml`, has a policy.
+/// Checks that no file that is named without a flag, as in `FLAG a.yaml b.yaml`, has workloads and no policy.
 ///
 /// # Errors
-/// If one of `words` has objects and no policy, because `flag` takes one value.
+/// If one of `words` has, because `flag` takes one value.
 pub(super) fn expect_policies(files: &[File], words: &[PathBuf], flag: &str) -> Result<()> {
     for file in files.iter().filter(|file| words.iter().any(|word| Path::new(&file.name) == word)) {
-        let mut objects = file.manifests().flat_map(Manifest::objects).peekable();
-        if objects.peek().is_some() && !objects.any(|object| manifest::policy_of(&object).is_some()) {
+        let has =
+            |is: &dyn Fn(&Object<'_>) -> bool| file.manifests().flat_map(Manifest::objects).any(|object| is(&object));
+        if has(&manifest::has_pods) && !has(&|object| manifest::policy_of(object).is_some()) {
             bail!("{}: no SidecarPolicy; to give several files, repeat the flag: `{flag} FILE {flag} FILE`", file.name);
         }
     }

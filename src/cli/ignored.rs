@@ -87,7 +87,7 @@ pub(super) fn code(text: &str) -> Result<Code, String> {
 fn comments(comments: &[(usize, &str)]) -> (BTreeSet<Code>, Vec<(usize, String)>) {
     let (mut codes, mut faults) = (BTreeSet::new(), Vec::new());
     for (line, comment) in comments {
-        let Some(words) = ignoring(comment) else { continue };
+        let Some(words) = comment.split('#').find_map(ignoring) else { continue };
         let mut words = words.split([' ', '\t', ',']).filter(|word| !word.is_empty()).peekable();
         if words.peek().is_none_or(|word| !is_meant_as_code(word)) {
             let message = "the comment `scpol: ignore` names no code; write it as `# scpol: ignore SCP0052`";
@@ -137,6 +137,8 @@ mod tests {
             ("# scpol: ignore SCP0052", &[52][..], 0),
             ("a: b  #scpol:ignore SCP0052, SCP0035 because of tests", &[35, 52], 0),
             ("## scpol: ignore: SCP0052 QualityOfServiceChanged scp0035", &[35, 52], 0),
+            ("# scpol: ignore SCP0052 because of #12 # or so", &[52], 0),
+            ("a: 'b # c' # see # scpol: ignore SCP0052", &[52], 0),
             ("# scpol ignore SCP0052", &[52], 0),
             ("a: b#scpol ignore SCP0052", &[], 0),
             ("a: 'b # scpol: ignore SCP0052'", &[], 0),

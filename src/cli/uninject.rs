@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(super) struct UninjectOptions {
@@ -53,7 +53,8 @@ pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End
 fn names(given: &[String], reading: Reading) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for given in given {
-        if !files::is_file(given) && !Path::new(given).is_dir() {
+        if !files::is_file(given) {
+            files::note_of_path(given);
             names.push(short_name(given).map_err(|error| anyhow!("--policy: `{given}` {error}"))?);
             continue;
         }

@@ -2,6 +2,7 @@
 
 use super::redacted::{Found, REDACTED, Redaction};
 use super::scrubbed::Scrubber;
+use crate::cluster::answer::Meaning;
 use crate::cluster::client::{CallError, chain};
 use crate::outside::{beginning, escaped_lines};
 use anyhow::Result;
@@ -26,7 +27,7 @@ inject. A text that has not the form of a name is no name.
 
 The logs, metrics, expressions and messages are without values of at least 4 letters that are hidden in what was read,
 the earlier revisions included, and without users, passwords and queries of addresses. They may still have a value
-of a policy that is deleted.
+of a policy or a revision that is deleted, and one that is also a common word or a name.
 ";
 
 /// The files so far.
@@ -94,6 +95,8 @@ impl Collected {
     pub(super) fn lacks(&mut self, name: &str, error: &anyhow::Error) {
         let public = match error.downcast_ref::<CallError>() {
             Some(CallError::Away(_) | CallError::Unconnected(_)) => Some("the API server did not answer"),
+            // The answer names the user.
+            Some(error) if error.means() == Meaning::MissingRight => Some("the right to read it is missing"),
             _ => None,
         };
         self.missing.push(Missing { name: name.to_owned(), why: chain(&**error), public });

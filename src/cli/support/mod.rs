@@ -16,7 +16,7 @@ use crate::cluster::api::path;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::{discovery, policies, revisions};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use archive::gzipped;
 use clap::Args;
 use collected::Collected;
@@ -31,6 +31,8 @@ use std::path::{Path, PathBuf};
 
 /// The port of the operator for `/metrics`.
 const METRICS: u16 = 8080;
+/// The most replicas whose logs and metrics are read.
+const MOST: usize = 10;
 /// The files of replicas that are unknown.
 const REPLICAS: &str = "pods/*/log.txt and metrics.txt";
 
@@ -49,6 +51,8 @@ pub(super) struct SupportOptions {
 }
 
 pub(super) async fn run(options: SupportOptions, out: &mut impl Write) -> Result<End> {
+    let is_file = options.file.as_os_str() != "-";
+    ensure!(!is_file || !options.file.exists(), "{} is there already; give another FILE", options.file.display());
     let client = live::connect(&options.cluster).await?;
     let mut collected = Collected::default();
     let server = offers(&client, &mut collected).await?;
@@ -68,9 +72,10 @@ pub(super) async fn run(options: SupportOptions, out: &mut impl Write) -> Result
     operator(&installed, deployment, &mut collected).await;
     events(&client, &mut collected).await;
     replicas(&installed, options.log_lines, &mut collected).await;
+    edited_meanwhile(&client, namespace, &mut collected).await;
     let (files, missing) = collected.finished();
     let archive = gzipped(&files, jiff::Timestamp::now().as_second()).context("cannot make the archive")?;
-    if options.file.as_os_str() == "-" {
+    if !is_file {
         out.write_all(&archive)?;
         out.flush()?;
     } else {
@@ -137,6 +142,22 @@ async fn policies(client: &Client, collected: &mut Collected) {
     collected.objects("policies.yaml", listed, Redaction::Policies);
 }
 
+/// Hides also what policies and revisions have since they were read: the logs may repeat it.
+async fn edited_meanwhile(client: &Client, namespace: &str, collected: &mut Collected) {
+    let listed = live::list(&live::api(client, &policies::resource(), None), ListParams::default()).await;
+    if !is_known(&listed) {
+        collected.is_without_values("policies.yaml");
+    }
+    listed.iter().flatten().for_each(|policy| collected.hides(&policy.value(), Redaction::Policies));
+    let api = live::api(client, &revisions::resource(), Some(namespace));
+    let listed = live::list(&api, ListParams::default().labels(&revisions::selector())).await;
+    if !is_known(&listed) {
+        collected.is_without_values("revisions.yaml");
+    }
+    let data = |object: &Object| json!({ "spec": object.value()["data"] });
+    listed.iter().flatten().for_each(|object| collected.hides(&data(object), Redaction::Policies));
+}
+
 /// The registrations, without what they inject.
 async fn registrations(installed: &Installed<'_>, collected: &mut Collected) {
     let mut found = Vec::new();
@@ -194,7 +215,7 @@ async fn events(client: &Client, collected: &mut Collected) {
 
 /// Of each replica: its pod, the end of its log, and its metrics.
 async fn replicas(installed: &Installed<'_>, lines: u32, collected: &mut Collected) {
-    let pods = match installed.pods().await {
+    let mut pods = match installed.pods().await {
         Ok(pods) => pods,
         Err(error) => {
             collected.lacks("pods.yaml", &error);
@@ -206,7 +227,12 @@ async fn replicas(installed: &Installed<'_>, lines: u32, collected: &mut Collect
         collected.lacks_some(REPLICAS, format!("namespace `{namespace}` has no pod of the operator"));
     }
     collected.objects("pods.yaml", Ok(pods.iter().map(body).collect()), Redaction::Operator);
-    for pod in &pods {
+    // Those that run first: pods that are gone have no log.
+    pods.sort_by_key(|pod| pod.object.value()["status"]["phase"] != "Running");
+    if pods.len() > MOST {
+        collected.lacks_some(REPLICAS, format!("those of {} of {} pods", pods.len() - MOST, pods.len()));
+    }
+    for pod in pods.iter().take(MOST) {
         let name = pod.object.name();
         let Ok(path) = path(&pod.resource, Some(pod.object.namespace()), Some(name)) else { continue };
         let log = format!("{path}/log?container={OPERATOR}&tailLines={lines}");

@@ -66,7 +66,7 @@ const KEPT: &[&str] = &[
     "nodeName", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "dnsPolicy", "priorityClassName", "preemptionPolicy",
     "schedulerName", "enableServiceLinks", "runtimeClassName", "tolerations.key", "effect", "tolerationSeconds", "maxSkew",
     "topologyKey", "whenUnsatisfiable", "weight", "replicas", "maxSurge", "availableReplicas", "readyReplicas", "updatedReplicas",
-    "unavailableReplicas", "phase", "qosClass", "startTime", "hostIP", "podIP", "started", "restartCount", "startedAt",
+    "unavailableReplicas", "phase", "qosClass", "startTime", "started", "restartCount", "startedAt",
     "finishedAt", "exitCode", "signal",
     // Registrations.
     "apiGroups", "apiVersions", "scope", "sideEffects", "matchPolicy", "reinvocationPolicy", "admissionReviewVersions",
@@ -74,7 +74,7 @@ const KEPT: &[&str] = &[
     "validationActions", "policyName", "parameterNotFoundAction",
     // Events and leases.
     "count", "firstTimestamp", "lastTimestamp", "eventTime", "action", "reportingComponent", "reportingInstance",
-    "component", "host", "lastObservedTime", "holderIdentity", "leaseDurationSeconds", "leaseTransitions", "acquireTime",
+    "component", "lastObservedTime", "holderIdentity", "leaseDurationSeconds", "leaseTransitions", "acquireTime",
     "renewTime",
 ];
 

@@ -5,6 +5,7 @@ use crate::outside::escaped;
 use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::iter;
 use std::ops::Range;
 
 /// The least characters of a hidden value that is looked for in texts.
@@ -50,7 +51,10 @@ impl Scrubber {
     fn found(&self, finder: &AhoCorasick, text: &str) -> Vec<Range<usize>> {
         let is_whole = |found: &Range<usize>| {
             let is_inner = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
-            !is_inner(text[..found.start].chars().next_back()) && !is_inner(text[found.end..].chars().next())
+            let before = &text[..found.start];
+            // The letter of an escaped end of a line is none of a word.
+            let is_escape = before.strip_suffix(['n', 'r', 't']).is_some_and(|before| before.ends_with('\\'));
+            (is_escape || !is_inner(before.chars().next_back())) && !is_inner(text[found.end..].chars().next())
         };
         let found = finder.find_overlapping_iter(text).map(|found| (found.range(), &self.patterns[found.pattern()]));
         found.filter(|(range, pattern)| is_sure(pattern) || is_whole(range)).map(|(range, _)| range).collect()
@@ -92,19 +96,26 @@ fn is_sure(secret: &str) -> bool {
     secret.chars().count() >= SURE && !secret.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
-/// The lines of a hidden value, and the parts of these that messages may repeat alone.
+/// A hidden value, its lines, and the parts of these that messages may repeat alone.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let is_end = |character: char| character.is_whitespace() || "\"'`=,;@".contains(character);
     let lines = text.lines().map(str::trim);
     let parts = text.split(is_end).filter(|part| is_sure(part));
-    lines.chain(parts).filter(|piece| piece.chars().count() >= LEAST && !COMMON.contains(piece))
+    iter::once(text.trim())
+        .chain(lines)
+        .chain(parts)
+        .filter(|piece| piece.chars().count() >= LEAST && !COMMON.contains(piece))
 }
 
-/// `piece` as it may be in a text: as it is, and escaped as our messages, JSON and Rust have it.
-fn forms(piece: &str) -> [String; 4] {
+/// `piece` as it may be in a text: as it is, and escaped as our messages, JSON and Rust have it, once or in each other.
+fn forms(piece: &str) -> Vec<String> {
+    let once = escapes(piece);
+    once.iter().flat_map(|text| escapes(text)).chain(once.clone()).collect()
+}
+
+fn escapes(piece: &str) -> [String; 4] {
     let json = serde_json::to_string(piece).unwrap_or_default();
-    let json = json.trim_start_matches('"').strip_suffix('"').unwrap_or_default();
-    let json = if json.is_empty() { piece } else { json };
+    let json = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or(piece);
     [piece.to_owned(), escaped(piece).into_owned(), json.to_owned(), piece.escape_debug().to_string()]
 }
 
@@ -141,8 +152,19 @@ fn rejected(text: &str) -> usize {
 fn without_credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut is_credential = false;
-    for part in text.split_inclusive(|character: char| character.is_whitespace() || "\"'`<>\\".contains(character)) {
-        let end = part.chars().next_back().filter(|end| end.is_whitespace() || "\"'`<>\\".contains(*end));
+    // An apostrophe may be a part of an address.
+    let is_end = |character: char| character.is_whitespace() || "\"`<>\\".contains(character);
+    let mut last = [' '; 3];
+    let mut is_address = false;
+    let ends = |character: char| {
+        last = [last[1], last[2], character];
+        is_address |= last == [':', '/', '/'];
+        let is_end = is_end(character) || (character == '\'' && !is_address);
+        is_address &= !is_end;
+        is_end
+    };
+    for part in text.split_inclusive(ends) {
+        let end = part.chars().next_back().filter(|end| is_end(*end) || (*end == '\'' && !part.contains("://")));
         let word = &part[..part.len() - end.map_or(0, char::len_utf8)];
         match is_credential && !word.is_empty() {
             true => out.push_str(REDACTED),
@@ -150,9 +172,16 @@ fn without_credentials(text: &str) -> String {
         }
         out.extend(end);
         let is_blank = word.is_empty() && is_credential;
-        is_credential = is_blank || ["bearer", "basic"].contains(&word.to_ascii_lowercase().as_str());
+        is_credential = is_blank || is_scheme(word);
     }
     out
+}
+
+/// Whether a credential follows `word`, as in `Authorization:Bearer`.
+fn is_scheme(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let before = ["bearer", "basic"].into_iter().find_map(|scheme| word.strip_suffix(scheme));
+    before.is_some_and(|before| !before.ends_with(char::is_alphanumeric))
 }
 
 /// `word` without user, password, query and fragment, if it is an address.
@@ -199,6 +228,10 @@ mod tests {
             (vec!["info", "abc", ""], "info abc", "info abc"),
             (vec!["envoy-1"], "container envoy-1", "container envoy-1"),
             (vec!["one\ntwo-lines"], "one two-lines", "one (redacted)"),
+            (vec!["admin\nhunter"], r"quotes `admin\nhunter`", "quotes `(redacted)`"),
+            (vec!["--config=line one\npw1x"], r"x\npw1x", r"x\n(redacted)"),
+            (vec!["tab\tpw2x"], r"tab\\tpw2x", "(redacted)"),
+            (vec!["pa\"s\\w"], r#"pa\\\"s\\\\w"#, "(redacted)"),
             (vec!["curl -u me:S3cretOf x"], "me:S3cretOf", "(redacted)"),
         ] {
             assert_eq!(scrubbed(&hidden, text), expected, "{hidden:?}");
@@ -234,6 +267,10 @@ mod tests {
             ("object.a ? b : c", "object.a ? b : c"),
             ("Authorization: Bearer abc, Basic dTpw", "Authorization: Bearer (redacted) Basic (redacted)"),
             ("team@example.com", "team@example.com"),
+            ("https://me:p'w0rdX@a.b/c", "https://(redacted)@a.b/c"),
+            ("https://a.b/c?sig='abcSIGdef'&x=y z", "https://a.b/c?(redacted) z"),
+            ("'https://a.b/c' 'd'", "'https://a.b/c' 'd'"),
+            ("Authorization:Bearer tok {basic dTpw", "Authorization:Bearer (redacted) {basic (redacted)"),
         ] {
             assert_eq!(scrubbed(&[], text), expected);
         }

@@ -9,54 +9,54 @@ const CONTROL: [&str; 7] = ["if", "else", "end", "range", "with", "define", "blo
 /// Replaces a line that begins with `#`. If the parser then shows it in a value, the line is no comment.
 const MARK: &str = "scpol-line-";
 
-/// The comments of `file` that have `word`, each with its line, from 1. A `#` within a value, as in a block scalar or a quoted text,
-/// begins none, and JSON has none.
+/// The comments of `file` in lines with `word`, each with its line, from 1, and without its `#`. A `#` within a value, as in a block
+/// scalar or a quoted text, begins none, and JSON has none.
 pub fn comments_with<'a>(file: &'a File, word: &str) -> Vec<(usize, &'a str)> {
     let mut found = Vec::new();
-    let mut before = 0;
+    let mut before = 1;
     for part in &file.parts {
-        let (text, is_value) = match part {
-            FilePiece::Verbatim(text) => (text, false),
-            FilePiece::Manifest(manifest) | FilePiece::SetAside(manifest) => {
-                (&manifest.text, manifest.format == Format::Yaml)
-            }
+        let (text, format) = match part {
+            FilePiece::Verbatim(text) => (text, None),
+            FilePiece::Manifest(manifest) | FilePiece::SetAside(manifest) => (&manifest.text, Some(manifest.format)),
         };
-        let candidates: Vec<_> = text.lines().enumerate().filter(|(_, line)| line.contains(word)).collect();
-        let of_values = if is_value && !candidates.is_empty() { in_values(text, &candidates) } else { HashSet::new() };
-        let is_json = matches!(part, FilePiece::Manifest(manifest) if manifest.format != Format::Yaml);
-        for (number, line) in candidates.into_iter().filter(|(number, _)| !is_json && !of_values.contains(number)) {
-            found.extend(comment_of(line).map(|comment| (before + number + 1, comment)));
+        let of_line = |(number, line): (usize, &'a str)| beginnings(line).map(move |at| (number, at, line));
+        let lines = text.lines().enumerate().filter(|(_, line)| line.contains(word));
+        let hashes: Vec<_> = lines.flat_map(of_line).collect();
+        if !hashes.is_empty() && format.is_none_or(|format| format == Format::Yaml) {
+            let of_values = if format.is_some() { in_values(text, &hashes) } else { HashSet::new() };
+            let mut comments: Vec<_> =
+                (0..).zip(hashes).filter(|(id, _)| !of_values.contains(id)).map(|(_, hash)| hash).collect();
+            comments.dedup_by_key(|(number, ..)| *number);
+            found.extend(comments.into_iter().map(|(number, at, line)| (before + number, &line[at + 1..])));
         }
         before += text.matches('\n').count();
     }
     found
 }
 
-/// The comment of `line`, without its `#`.
-fn comment_of(line: &str) -> Option<&str> {
-    let at = begin_of_comment(line)?;
-    Some(line[at..].trim_start_matches('#'))
+/// Where a `#` of `line` may begin a comment: at the beginning of the line, or behind a space.
+fn beginnings(line: &str) -> impl Iterator<Item = usize> {
+    line.match_indices('#').map(|(at, _)| at).filter(|at| *at == 0 || line[..*at].ends_with([' ', '\t']))
 }
 
-/// Where the last `#` of `line` is that may begin a comment: at the beginning of the line, or behind a space.
-fn begin_of_comment(line: &str) -> Option<usize> {
-    line.match_indices('#').map(|(at, _)| at).rfind(|at| *at == 0 || line[..*at].ends_with([' ', '\t']))
-}
-
-/// The numbers of those of `lines`, from 0, whose last `#` is in a value of the YAML `text`. All, if the parser cannot tell.
-fn in_values(text: &str, lines: &[(usize, &str)]) -> HashSet<usize> {
+/// The indexes of those of `hashes`, each with its line, from 0, its place there, and the line, that are in a value of the YAML `text`.
+/// All, if the parser cannot tell.
+fn in_values(text: &str, hashes: &[(usize, usize, &str)]) -> HashSet<usize> {
     let mut marked = String::with_capacity(text.len());
+    let mut ids = (0..hashes.len()).peekable();
     for (number, line) in text.lines().enumerate() {
-        let is_one = lines.iter().any(|(candidate, _)| *candidate == number);
-        match begin_of_comment(line).filter(|_| is_one) {
-            Some(at) => marked.push_str(&format!("{}# {MARK}{number}; {}\n", &line[..at], &line[at + 1..])),
-            None => marked.extend([line, "\n"]),
+        let mut copied = 0;
+        while let Some(id) = ids.next_if(|id| hashes[*id].0 == number) {
+            let at = hashes[id].1 + 1;
+            marked.push_str(&format!("{} {MARK}{id}; ", &line[copied..at]));
+            copied = at;
         }
+        marked.extend([&line[copied..], "\n"]);
     }
     let mut found = HashSet::new();
     match value::yaml(&marked) {
         Ok(read) => marks(&read.value, &mut found),
-        Err(_) => found.extend(lines.iter().map(|(number, _)| *number)),
+        Err(_) => found.extend(0..hashes.len()),
     }
     found
 }
