@@ -135,7 +135,7 @@ async fn the_archive_for_a_bug_report_has_what_it_says_and_no_secret() -> Result
         assert!(text.contains(shown), "{shown} is not in {text}");
     }
     let (code, told) = scpol(&world.cluster, &["support", file]).await?;
-    assert!(code == 2 && told.contains("cannot write"), "nothing is overwritten: {told}");
+    assert!(code == 2 && told.contains("is there already; give another FILE"), "nothing is overwritten: {told}");
     let (code, told) = scpol(&world.cluster, &["support", "-", "--operator-namespace=default"]).await?;
     assert!(code == 2 && told.contains("give `--operator-namespace scpol-system`"), "{told}");
     operator.stop().await?;
@@ -174,6 +174,7 @@ async fn an_archive_of_a_user_with_fewer_rights_says_what_is_not_in_it() -> Resu
         assert!(told.contains(&format!("note: not in it: {missing}: ")), "{missing}: {told}");
     }
     assert!(text.contains("Not in it: registrations.yaml: cannot list validatingwebhookconfigurations"), "{text}");
+    assert!(text.contains("the right is missing") && !text.contains("User "), "nobody is named: {text}");
     assert!(
         text.contains("reason: Refused") && !text.contains(PLANTED[0]),
         "without policies no message is shown: {text}"

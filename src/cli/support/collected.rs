@@ -52,7 +52,7 @@ struct Missing {
     name: String,
     why: String,
     /// The reason for others, if it is not the same: without the address of the server and our kubeconfig.
-    public: Option<&'static str>,
+    public: Option<String>,
 }
 
 impl Collected {
@@ -94,9 +94,13 @@ impl Collected {
     /// The file `name` is missing, because of `error`.
     pub(super) fn lacks(&mut self, name: &str, error: &anyhow::Error) {
         let public = match error.downcast_ref::<CallError>() {
-            Some(CallError::Away(_) | CallError::Unconnected(_)) => Some("the API server did not answer"),
-            // The answer names the user.
-            Some(error) if error.means() == Meaning::MissingRight => Some("the right to read it is missing"),
+            Some(CallError::Away(_) | CallError::Unconnected(_)) => Some("the API server did not answer".to_owned()),
+            // The answer names the user, and what we tried does not.
+            Some(answer) if answer.means() == Meaning::MissingRight => {
+                let tried = error.chain().next().filter(|outer| !outer.is::<CallError>());
+                let tried = tried.map_or(String::new(), |tried| format!("{tried}: "));
+                Some(format!("{tried}the right is missing"))
+            }
             _ => None,
         };
         self.missing.push(Missing { name: name.to_owned(), why: chain(&**error), public });
@@ -140,7 +144,8 @@ impl Collected {
             files.push((name, beginning(&text, BYTES).to_owned()));
         }
         let line = |name: &str, why: &str| format!("{name}: {}", escaped_lines(&scrubber.scrubbed(why)));
-        let public = self.missing.iter().map(|missing| line(&missing.name, missing.public.unwrap_or(&missing.why)));
+        let public =
+            self.missing.iter().map(|missing| line(&missing.name, missing.public.as_deref().unwrap_or(&missing.why)));
         let readme = public.fold(README.to_owned(), |readme, missing| format!("{readme}\nNot in it: {missing}"));
         files.insert(0, ("README.txt".to_owned(), readme));
         (files, self.missing.iter().map(|missing| line(&missing.name, &missing.why)).collect())
