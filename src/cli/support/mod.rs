@@ -132,30 +132,45 @@ fn is_known(listed: &Result<Vec<Object>, CallError>) -> bool {
     listed.as_ref().err().is_none_or(|error| error.means() == Meaning::NotFound)
 }
 
-/// The policies, with their conditions.
-async fn policies(client: &Client, collected: &mut Collected) {
+/// The stored policies. Without them, the values that texts may repeat are unknown.
+async fn stored_policies(client: &Client, collected: &mut Collected) -> Result<Vec<Object>, CallError> {
     let listed = live::list(&live::api(client, &policies::resource(), None), ListParams::default()).await;
     if !is_known(&listed) {
         collected.is_without_values("policies.yaml");
     }
+    listed
+}
+
+/// The stored revisions, as [`stored_policies`]. No text has the values of earlier ones either.
+async fn stored_revisions(
+    client: &Client,
+    namespace: &str,
+    collected: &mut Collected,
+) -> Result<Vec<Object>, CallError> {
+    let api = live::api(client, &revisions::resource(), Some(namespace));
+    let listed = live::list(&api, ListParams::default().labels(&revisions::selector())).await;
+    if !is_known(&listed) {
+        collected.is_without_values("revisions.yaml");
+    }
+    for object in listed.iter().flatten() {
+        collected.hides(&json!({ "spec": object.value()["data"] }), Redaction::Policies);
+    }
+    listed
+}
+
+/// The policies, with their conditions.
+async fn policies(client: &Client, collected: &mut Collected) {
+    let listed = stored_policies(client, collected).await;
     let listed = listed.map(|listed| values(&listed)).map_err(Into::into);
     collected.objects("policies.yaml", listed, Redaction::Policies);
 }
 
 /// Hides also what policies and revisions have since they were read: the logs may repeat it.
 async fn edited_meanwhile(client: &Client, namespace: &str, collected: &mut Collected) {
-    let listed = live::list(&live::api(client, &policies::resource(), None), ListParams::default()).await;
-    if !is_known(&listed) {
-        collected.is_without_values("policies.yaml");
+    for policy in stored_policies(client, collected).await.iter().flatten() {
+        collected.hides(&policy.value(), Redaction::Policies);
     }
-    listed.iter().flatten().for_each(|policy| collected.hides(&policy.value(), Redaction::Policies));
-    let api = live::api(client, &revisions::resource(), Some(namespace));
-    let listed = live::list(&api, ListParams::default().labels(&revisions::selector())).await;
-    if !is_known(&listed) {
-        collected.is_without_values("revisions.yaml");
-    }
-    let data = |object: &Object| json!({ "spec": object.value()["data"] });
-    listed.iter().flatten().for_each(|object| collected.hides(&data(object), Redaction::Policies));
+    drop(stored_revisions(client, namespace, collected).await);
 }
 
 /// The registrations, without what they inject.
@@ -170,19 +185,14 @@ async fn registrations(installed: &Installed<'_>, collected: &mut Collected) {
     collected.objects("registrations.yaml", Ok(found), Redaction::Registrations);
 }
 
-/// The metadata of the stored revisions. No text has the values of earlier ones either.
+/// The metadata of the stored revisions.
 async fn revisions(client: &Client, namespace: &str, collected: &mut Collected) {
-    let api = live::api(client, &revisions::resource(), Some(namespace));
-    let listed = live::list(&api, ListParams::default().labels(&revisions::selector())).await;
-    if !is_known(&listed) {
-        collected.is_without_values("revisions.yaml");
-    }
-    let mut metadata = |object: &Object| {
+    let metadata = |object: &Object| {
         let value = object.value();
-        collected.hides(&json!({ "spec": value["data"] }), Redaction::Policies);
         json!({ "metadata": value["metadata"], "revision": value["revision"] })
     };
-    let found = listed.map(|listed| listed.iter().map(&mut metadata).collect()).map_err(Into::into);
+    let listed = stored_revisions(client, namespace, collected).await;
+    let found = listed.map(|listed| listed.iter().map(metadata).collect()).map_err(Into::into);
     collected.objects("revisions.yaml", found, Redaction::Plain);
 }
 

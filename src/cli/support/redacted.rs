@@ -232,11 +232,11 @@ impl Walk<'_> {
 
     /// Hides the words of the operator's command, but for its path and the flags of `scpol run`.
     fn own_words(&mut self, words: &mut [Value]) {
-        let mut is_value = false;
+        let (flags, mut is_value) = (run_flags(), false);
         for word in words {
             let text = word.as_str().unwrap_or_default();
             let (flag, value) = text.split_once('=').map_or((text, None), |(flag, value)| (flag, Some(value)));
-            let known = run_flags().into_iter().find(|known| flag.strip_prefix("--") == known.get_long());
+            let known = flags.iter().find(|known| flag.strip_prefix("--") == known.get_long());
             let is_kept = match known {
                 Some(_) if value.is_some() => value.is_some_and(is_setting),
                 None if is_value => is_setting(text),
@@ -252,9 +252,10 @@ impl Walk<'_> {
 
     /// Hides the values of variables, but for those of `scpol run`.
     fn own_variables(&mut self, variables: &mut [Value]) {
+        let flags = run_flags();
         for variable in variables {
             let is_of = |flag: &Arg| flag.get_env().is_some_and(|name| variable["name"] == *name.to_string_lossy());
-            let is_known = run_flags().iter().any(is_of);
+            let is_known = flags.iter().any(is_of);
             let is_shown = |value: &&mut Value| is_known && value.as_str().is_some_and(is_setting);
             let shown = variable.get_mut("value").filter(is_shown).map(Value::take);
             self.value(("containers", "env"), variable);

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 /// The actions of templates that decide which lines of a chart there are.
 const CONTROL: [&str; 7] = ["if", "else", "end", "range", "with", "define", "block"];
-/// Replaces a line that begins with `#`. If the parser then shows it in a value, the line is no comment.
+/// Stands behind a `#`. If the parser then shows it in a value, the `#` begins no comment.
 const MARK: &str = "scpol-line-";
 
 /// The comments of `file` in lines with `word`, each with its line, from 1, and without its `#`. A `#` within a value, as in a block
@@ -95,23 +95,13 @@ fn comments(manifest: &Manifest, is_wanted: impl Fn(&str) -> bool) -> Vec<usize>
         return Vec::new();
     }
     let is_candidate = |line: &str| line.trim_start().starts_with('#') && is_wanted(line.trim());
-    let candidates: Vec<usize> =
-        (1..).zip(text.lines()).filter(|(_, line)| is_candidate(line)).map(|(number, _)| number).collect();
-    if candidates.is_empty() {
-        return candidates;
+    let lines = text.lines().enumerate().filter(|(_, line)| is_candidate(line));
+    let hashes: Vec<_> = lines.map(|(number, line)| (number, line.len() - line.trim_start().len(), line)).collect();
+    if hashes.is_empty() {
+        return Vec::new();
     }
-    let mut marked = String::with_capacity(text.len());
-    for (number, line) in (1..).zip(text.lines()) {
-        match line.split_once('#').filter(|_| candidates.binary_search(&number).is_ok()) {
-            Some((indent, _)) => marked.push_str(&format!("{indent}# {MARK}{number};\n")),
-            None => marked.extend([line, "\n"]),
-        }
-    }
-    // Without a line that ends a quoted text, the rest is no YAML.
-    let Ok(read) = value::yaml(&marked) else { return Vec::new() };
-    let mut in_values = HashSet::new();
-    marks(&read.value, &mut in_values);
-    candidates.into_iter().filter(|number| !in_values.contains(number)).collect()
+    let of_values = in_values(text, &hashes);
+    (0..).zip(hashes).filter(|(id, _)| !of_values.contains(id)).map(|(_, (number, ..))| number + 1).collect()
 }
 
 /// Collects the numbers of the marked lines in the texts of `value`.
