@@ -1,5 +1,6 @@
 //! Shared code of the commands on files: reading of manifests and policies, and names of workloads.
 
+use super::ignored::IgnoreOption;
 use super::output::remark;
 use crate::api::code::Code;
 use crate::api::rules::{self, Violation};
@@ -82,6 +83,11 @@ pub(super) struct Reading {
 impl Reading {
     /// The named files alone. The last of several duplicate keys counts.
     pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false, tells_asides: true };
+
+    /// The same, in which what is left alone is not reported if `ignore` has its code.
+    pub(super) fn heeding(self, ignore: &IgnoreOption) -> Self {
+        Self { tells_asides: !ignore.has(Code::PartialManifest), ..self }
+    }
 
     /// Sets aside the documents of `files` that are no complete objects, and returns one note for each file with such.
     /// They are `faults` if there is no object at all, or if there were workloads and all of them are set aside.

@@ -1,7 +1,7 @@
 //! `scpol inject`: injects policies into files as the operator would.
 
 use super::End;
-use super::files::{self, DocumentFormat, Earlier, Manifests, Reading, other_version, placed, plan, title};
+use super::files::{self, DocumentFormat, Earlier, Manifests, other_version, placed, plan, title};
 use super::ignored::{IgnoreOption, Ignored};
 use super::output::{painted_diff, remark, unified_diff};
 use super::site::{SiteOptions, one_namespace};
@@ -58,8 +58,7 @@ pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> 
         ("--earlier", earlier),
     ])?;
     let site = options.site.site()?.for_files();
-    let reading = options.manifests.reading();
-    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
+    let reading = options.manifests.reading().heeding(&options.ignore);
     let given = files::read(&options.policies, reading)?;
     let policies = files::policies_in(&given, &options.policies, &site, "--policy")?;
     let files = options.manifests.read(reading)?;

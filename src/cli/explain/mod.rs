@@ -5,14 +5,13 @@ mod report;
 mod summary;
 
 use super::facts::LiveFacts;
-use super::files::{self, Earlier, ReadOptions, Reading, Subject};
+use super::files::{self, Earlier, ReadOptions, Subject};
 use super::ignored::IgnoreOption;
 use super::live::{self, NotStarting, Requested, Scope};
 use super::output::Printing;
 use super::policies::{self, KnownPolicies};
 use super::site::SiteOptions;
 use super::{Cluster, End};
-use crate::api::code::Code;
 use crate::manifest::File;
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
@@ -76,8 +75,7 @@ pub(super) async fn run(mut options: ExplainOptions, out: &mut impl Write) -> Re
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies), ("--earlier", earlier)])?;
     let asked = Requested::parse(&options.target)?;
     let mut site = options.site.site()?;
-    let reading = options.reading.reading();
-    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
+    let reading = options.reading.reading().heeding(&options.ignore);
     let given = files::read(&options.policies, reading)?;
     let known = known(&options, &given, &site).await?;
     let manifests = files::read(&options.files, reading)?;

@@ -53,8 +53,7 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &paths), ("--manifests", &options.manifests)])?;
     let context = Context { site: options.site.site()?.for_files() };
     // Faults of one file must not hide those of others.
-    let reading = options.recursion.reading(options.strict);
-    let reading = Reading { tells_asides: !options.ignore.has(Code::PartialManifest), ..reading };
+    let reading = options.recursion.reading(options.strict).heeding(&options.ignore);
     let (mut files, mut faults) = source::read_what_can_be(&paths, reading.walk);
     files::note_asides(&reading.set_aside(&mut files, &mut faults));
     faults.extend(reading.faults(&files));

@@ -1,4 +1,4 @@
-//! `scpol support`: one archive for a bug report. It has no Secret, and of what may be one only the name.
+//! `scpol support`: one archive for a bug report. It has no Secrets. Of a value that may be secret, it has the name alone.
 
 mod archive;
 mod collected;
@@ -75,13 +75,13 @@ pub(super) async fn run(options: SupportOptions, out: &mut impl Write) -> Result
     edited_meanwhile(&client, namespace, &mut collected).await;
     let (files, missing) = collected.finished();
     let archive = gzipped(&files, jiff::Timestamp::now().as_second()).context("cannot make the archive")?;
-    if !is_file {
-        out.write_all(&archive)?;
-        out.flush()?;
-    } else {
+    if is_file {
         create(&options.file, |file| file.write_all(&archive).and_then(|()| file.sync_all()))?;
         let (name, size) = (options.file.display(), archive.len().div_ceil(1024));
         writeln!(out, "{name}: {}, {size} KiB. Read it before you send it.", counted(files.len(), "file", "files"))?;
+    } else {
+        out.write_all(&archive)?;
+        out.flush()?;
     }
     for missing in missing {
         remark(format_args!("note: not in it: {missing}"));

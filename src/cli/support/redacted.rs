@@ -279,7 +279,7 @@ impl Walk<'_> {
     }
 }
 
-/// The flags of `scpol run`, none of which is a secret.
+/// The flags of `scpol run`. Their values are no secrets.
 fn run_flags() -> Vec<Arg> {
     RunOptions::augment_args(clap::Command::new("run")).get_arguments().cloned().collect()
 }

@@ -14,7 +14,7 @@ const LEAST: usize = 4;
 const SURE: usize = 8;
 /// The most characters before the end of a text that was cut.
 const LONGEST: usize = 4096;
-/// Words that say nothing, whoever has them as a value. Without them, a log would lose its levels.
+/// Words that are no secrets, even as a hidden value: a log needs them for its levels.
 const COMMON: [&str; 18] = [
     "true", "false", "none", "null", "auto", "info", "INFO", "warn", "WARN", "error", "ERROR", "debug", "DEBUG",
     "trace", "TRACE", "http", "https", "json",
