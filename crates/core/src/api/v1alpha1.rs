@@ -4,11 +4,13 @@
 //! example, and what happens where it contradicts something else. The bounds beside it are part of the schema, which
 //! the API server enforces; [`super::rules`] enforces the same schema where a server did not.
 
+mod parameter;
 mod pod_fields;
 mod rollout;
 mod status;
 mod template;
 
+pub use parameter::{Bound, Parameter, ParameterType};
 pub use pod_fields::{
     DnsConfig, GracePeriod, HostAlias, PodFields, Share, TaintEffect, Toleration, TolerationOperator,
 };
@@ -139,6 +141,14 @@ pub struct SidecarPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minProperties" = 1))]
     pub template: Option<Template>,
+
+    /// Values of the template that differ between workloads: each with a type, bounds, and the places of the template that it is
+    /// for. At most 32.
+    ///
+    /// Default: none. Example: `[{name: memory, type: Quantity, paths: ["containers[envoy].resources.limits.memory"], maximum: 1Gi}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub parameters: Vec<Parameter>,
 
     /// The place of added content among the workload's own. The result is: every `Before` in the order of priority, the
     /// workload's own, every `After` in the order of priority.
