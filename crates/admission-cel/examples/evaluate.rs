@@ -29,7 +29,7 @@ fn verdict(arguments: &[String]) -> Result<bool, Box<dyn Error>> {
         _ => return Err("usage: evaluate EXPRESSION OBJECT.json [NAMESPACE.json]".into()),
     };
     let expression = Expression::compile(source, Gives::Bool, Dialect::NEWEST)?;
-    let variables = Variables { object: &object, namespace: namespace.as_ref() };
+    let variables = Variables { object: &object, namespace: namespace.as_ref(), template: None };
     Ok(expression.test(&variables, &mut Budget::validations())?)
 }
 

@@ -7,8 +7,9 @@ use super::dialect::{CHECKED_FORMATS, COMPUTED_FORMATS, Dialect};
 use super::error::Fault;
 use super::eval::Evaluator;
 use super::functions::format;
-use super::library;
+use super::library::{self, Scope};
 use super::namespace::NAMESPACE;
+use super::parameter;
 use super::patterns::Pattern;
 use super::plan::{self, Constant, Plan};
 use super::signatures::{Means, Native, Overload};
@@ -25,10 +26,15 @@ pub enum Gives {
     Bool,
     /// For messages.
     String,
+    /// For the value of a parameter of a policy: a text, a number, a bool, a duration, a quantity, or dyn. No server
+    /// evaluates it. It has the variable `template`, and [sums and extremes of quantities](crate#values-of-parameters).
+    Value,
 }
 
-/// The declared variables.
-const VARIABLES: [&str; 2] = ["object", "namespaceObject"];
+/// The declared variables. The last one exists for the values of parameters only.
+const VARIABLES: [&str; 3] = ["object", "namespaceObject", TEMPLATE];
+/// The variable of the pod template.
+const TEMPLATE: &str = "template";
 /// Conversions that the server evaluates at compile time for constants (`maybeOptimizeConstUnary` in cel-go's
 /// interpreter/decorators.go). A failing one is rejected.
 const CONVERSIONS: [&str; 9] = ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
@@ -40,13 +46,15 @@ const REGEX_FUNCTIONS: [&str; 3] = ["matches", "find", "findAll"];
 /// # Errors
 /// The first fault: an undeclared name, a function that does not accept the types, and so on.
 pub(super) fn check(node: &Node, gives: Gives, dialect: Dialect) -> Result<Plan, Fault> {
-    let mut checker = Checker { dialect, ..Checker::default() };
+    let scope = Scope { dialect, has_ours: gives == Gives::Value };
+    let mut checker = Checker { dialect, scope, ..Checker::default() };
     let (plan, found) = checker.node(node)?;
     checker.check_literals()?;
     let found = checker.bindings.resolve(&found);
     let wanted = match gives {
         Gives::Bool => Type::Bool,
         Gives::String => Type::Text,
+        Gives::Value => return parameter::check(&found).map(|()| plan).map_err(|message| Fault::new(node.at, message)),
     };
     if found == wanted {
         return Ok(plan);
@@ -64,6 +72,7 @@ type Checked = Result<(Plan, Type), Fault>;
 #[derive(Default)]
 struct Checker {
     dialect: Dialect,
+    scope: Scope,
     bindings: Bindings,
     /// Variables of macros, innermost last.
     locals: Vec<(String, Type)>,
@@ -101,13 +110,15 @@ impl Checker {
         match name {
             "object" => Ok((Plan::Object, Type::Dyn)),
             "namespaceObject" => Ok((Plan::Namespace, Type::Object(&NAMESPACE))),
+            TEMPLATE if self.scope.has_ours => Ok((Plan::Template, Type::Dyn)),
             _ => type_name(name, self.dialect).ok_or_else(|| self.undeclared(at, name)),
         }
     }
 
     fn undeclared(&self, at: usize, name: &str) -> Fault {
         let locals = self.locals.iter().map(|(local, _)| local.as_str());
-        let known: Vec<&str> = VARIABLES.into_iter().chain(locals).collect();
+        let variables = VARIABLES.into_iter().filter(|name| *name != TEMPLATE || self.scope.has_ours);
+        let known: Vec<&str> = variables.chain(locals).collect();
         let meant = closest(name, known.iter().copied()).map(|meant| format!(", did you mean '{meant}'?"));
         let variables = known.join("', '");
         let hint = meant.unwrap_or_else(|| format!(": the variables are '{variables}'"));
@@ -181,7 +192,7 @@ impl Checker {
         // `a.b(x)` is the function `a.b` if there is one.
         let prefix = call.arguments.first().filter(|_| call.is_member).and_then(qualified);
         let whole = prefix.map(|prefix| format!("{prefix}.{}", call.function));
-        let whole = whole.filter(|name| library::overloads(name, self.dialect).next().is_some());
+        let whole = whole.filter(|name| library::overloads(name, self.scope).next().is_some());
         let (name, is_member, arguments) = match &whole {
             Some(name) => (name.as_str(), false, call.arguments.get(1..).unwrap_or_default()),
             None => (call.function.as_str(), call.is_member, call.arguments.as_slice()),
@@ -206,9 +217,9 @@ impl Checker {
         is_member: bool,
         types: &[Type],
     ) -> Result<(Vec<&'static Overload>, Type), Fault> {
-        let known: Vec<&Overload> = library::overloads(name, self.dialect).collect();
+        let known: Vec<&Overload> = library::overloads(name, self.scope).collect();
         if known.is_empty() {
-            return Err(suggest::undeclared_function(at, name, is_member, self.dialect));
+            return Err(suggest::undeclared_function(at, name, is_member, self.scope));
         }
         let mut fitting = Vec::new();
         let mut gives: Option<Type> = None;
@@ -232,7 +243,7 @@ impl Checker {
             fitting = known.into_iter().filter(|overload| overload.is_member == is_member).collect();
         }
         let types = || types.iter().map(|of| self.bindings.resolve(of)).collect::<Vec<_>>();
-        let fault = || suggest::no_matching_overload(at, name, is_member, &types(), self.dialect);
+        let fault = || suggest::no_matching_overload(at, name, is_member, &types(), self.scope);
         gives.map(|gives| (fitting, gives)).ok_or_else(fault)
     }
 
@@ -539,7 +550,7 @@ fn is_constant(plan: &Plan) -> bool {
 
 /// The value of a constant, or its failure.
 fn constant_value(plan: &Plan, dialect: Dialect) -> Outcome<'_> {
-    let nothing = Variables { object: &Value::Null, namespace: None };
+    let nothing = Variables { object: &Value::Null, namespace: None, template: None };
     Evaluator::new(&nothing, dialect, Meter::at_compile_time()).value(plan)
 }
 

@@ -21,6 +21,7 @@ const MAP_COST: u64 = 30;
 pub(super) struct Evaluator<'a> {
     pub(super) object: &'a Value,
     pub(super) namespace: Option<&'a Value>,
+    pub(super) template: Option<&'a Value>,
     dialect: Dialect,
     pub(super) meter: Meter,
     /// Variables of macros, innermost last.
@@ -30,8 +31,8 @@ pub(super) struct Evaluator<'a> {
 
 impl<'a> Evaluator<'a> {
     pub(super) fn new(variables: &super::Variables<'a>, dialect: Dialect, meter: Meter) -> Self {
-        let super::Variables { object, namespace } = *variables;
-        Self { object, namespace, dialect, meter, locals: Vec::new(), patterns: Patterns::default() }
+        let super::Variables { object, namespace, template } = *variables;
+        Self { object, namespace, template, dialect, meter, locals: Vec::new(), patterns: Patterns::default() }
     }
 
     /// The value of `plan`.
@@ -44,6 +45,7 @@ impl<'a> Evaluator<'a> {
             Plan::Constant(constant) => Ok(constant.value()),
             Plan::Object => self.variable(Some(self.object)),
             Plan::Namespace => self.variable(self.namespace),
+            Plan::Template => self.variable(self.template),
             Plan::Local(index) => self.local(*index),
             Plan::Select { operand, field, is_optional } => self.select(operand, field, *is_optional),
             Plan::Has { operand, field } => self.has(operand, field),

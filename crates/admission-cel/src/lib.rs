@@ -9,7 +9,7 @@
 //!
 //! let object = json!({ "spec": { "replicas": 7 } });
 //! let namespace = json!({ "metadata": { "name": "shop", "labels": { "team": "payments" } } });
-//! let variables = Variables { object: &object, namespace: Some(&namespace) };
+//! let variables = Variables { object: &object, namespace: Some(&namespace), template: None };
 //! let mut budget = Budget::validations();
 //!
 //! let newest = Dialect::NEWEST;
@@ -38,10 +38,31 @@
 //! `tests/corpus` has an expression for each known behaviour of the server, with its verdict in each version. A difference is kept there by
 //! name and reason (`differs`). The README lists versions, differences, and what is not covered.
 //!
+//! # Values of parameters
+//! [`Gives::Value`] is for expressions that no server evaluates: they give the value of a parameter of a policy
+//! ([`Expression::value`]). Two things exist only there, and are ours: the variable `template`, which is the pod template
+//! of the workload, and `sum()`, `max()`, `min()` of lists of quantities. Validations, match conditions and messages do
+//! not have them, and mean what the server means.
+//!
+//! ```
+//! use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
+//! use serde_json::json;
+//!
+//! let template = json!({ "spec": { "containers": [
+//!     { "name": "web", "resources": { "requests": { "memory": "1Gi" } } },
+//!     { "name": "log", "resources": { "requests": { "memory": "512Mi" } } },
+//! ] } });
+//! let variables = Variables { object: &json!({}), namespace: None, template: Some(&template) };
+//! let source = "template.spec.containers.map(c, quantity(c.resources.requests.memory)).sum()";
+//! let memory = Expression::compile(source, Gives::Value, Dialect::NEWEST)?;
+//! assert_eq!(memory.value(&variables, &mut Budget::validations()).as_deref(), Ok("1536Mi"));
+//! # Ok::<(), admission_cel::CompileError>(())
+//! ```
+//!
 //! # Files
 //! - Source to plan: [`lexer`], [`parser`] with [`macros`] into [`ast`], [`check`] with [`types`], [`namespace`] and
 //!   [`suggest`] into [`plan`].
-//! - The places of a variable in an expression: [`places`].
+//! - The places of a variable in an expression: [`places`]. Values of parameters: [`parameter`].
 //! - Every function and operator: the table of [`library`], of [`signatures`]. What changed between versions: [`dialect`].
 //! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
 //! - What functions and operators do: [`functions`], with [`patterns`] for regular expressions.
@@ -64,6 +85,7 @@ mod macros;
 mod moment;
 mod namespace;
 mod network;
+mod parameter;
 mod parser;
 mod patterns;
 mod places;
@@ -110,6 +132,8 @@ pub struct Variables<'a> {
     pub object: &'a Value,
     /// `namespaceObject`; null if there is none, as for an object without a namespace.
     pub namespace: Option<&'a Value>,
+    /// `template`, the pod template of the workload; null if there is none. Only [`Gives::Value`] has this variable.
+    pub template: Option<&'a Value>,
 }
 
 impl Expression {
@@ -135,19 +159,28 @@ impl Expression {
 
     /// Every place that reads `object`, with the fields selected there, in the order of the source.
     pub fn places_of_object(&self) -> Vec<Place> {
+        self.places("object")
+    }
+
+    /// As [`Self::places_of_object`], for `template`.
+    pub fn places_of_template(&self) -> Vec<Place> {
+        self.places("template")
+    }
+
+    fn places(&self, variable: &str) -> Vec<Place> {
         // Never an error, because `compile` has parsed the same source.
-        parser::parse(&self.source, self.dialect).map(|node| places::of(&node, "object")).unwrap_or_default()
+        parser::parse(&self.source, self.dialect).map(|node| places::of(&node, variable)).unwrap_or_default()
     }
 
     /// The verdict of an expression that was compiled as [`Gives::Bool`].
     ///
     /// # Errors
     /// If the evaluation fails, or costs more than [`COST_PER_EXPRESSION`] or the rest of `budget`, or if the
-    /// expression was compiled as [`Gives::String`].
+    /// expression does not give a bool.
     pub fn test(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<bool, Failure> {
         self.evaluate(variables, budget, |value| match value {
-            Val::Bool(value) => Some(*value),
-            _ => None,
+            Val::Bool(value) => Ok(*value),
+            _ => Err(Failure::no_such_overload()),
         })
     }
 
@@ -157,20 +190,37 @@ impl Expression {
     /// As for [`Self::test`], with the types the other way round.
     pub fn text(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<String, Failure> {
         self.evaluate(variables, budget, |value| match value {
-            Val::Text(text) => Some(text.to_string()),
-            _ => None,
+            Val::Text(text) => Ok(text.to_string()),
+            _ => Err(Failure::no_such_overload()),
         })
+    }
+
+    /// The value of an expression that was compiled as [`Gives::Value`], as an author writes it into an annotation.
+    ///
+    /// | type | text |
+    /// |---|---|
+    /// | string | as it is |
+    /// | int, uint, double | digits, without an exponent: `7`, `0.5` |
+    /// | bool | `true`, `false` |
+    /// | duration | seconds, as `string(…)` gives them: `90s`, `0.5s` |
+    /// | Quantity | the canonical form of Kubernetes, in the format of the first operand: `1500m`, `64Mi` |
+    ///
+    /// # Errors
+    /// If the evaluation fails or costs too much, as for [`Self::test`], and for null and every other type, infinity and
+    /// NaN.
+    pub fn value(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<String, Failure> {
+        self.evaluate(variables, budget, parameter::text)
     }
 
     fn evaluate<T>(
         &self,
         variables: &Variables<'_>,
         budget: &mut Budget,
-        read: fn(&Val<'_>) -> Option<T>,
+        read: fn(&Val<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let mut evaluator = Evaluator::new(variables, self.dialect, budget.meter());
         let value = evaluator.value(&self.plan);
         budget.spend(&evaluator.meter);
-        read(&value?).ok_or_else(Failure::no_such_overload)
+        read(&value?)
     }
 }

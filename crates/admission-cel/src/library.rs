@@ -3,6 +3,7 @@
 //! The rows are those of servers (k8s.io/apiserver/pkg/cel/environment/base.go): cel-go's standard library
 //! (common/stdlib/standard.go), its extensions strings v2, lists v3, sets, optionals, two-variable comprehensions, and
 //! Kubernetes' own (pkg/cel/library). [`super::dialect`] says from which version on a server has what was added.
+//! [`OURS`] has the rows that no server has.
 
 use super::dialect::Dialect;
 use super::formats::FORMATS;
@@ -234,7 +235,15 @@ const SINCE_1_35: &[Row] = &[
     run("list<A>.distinct() -> list<A>", lists::distinct),
 ];
 
-/// All rows, by the first minor version that has them.
+/// Rows of this crate, which no server has: lists of quantities have a sum and extremes, as lists of numbers have. They
+/// exist for the values of parameters only, which no server evaluates.
+const OURS: &[Row] = &[
+    run("list<quantity>.sum() -> quantity", quantity::sum),
+    run("list<quantity>.max() -> quantity", quantity::max),
+    run("list<quantity>.min() -> quantity", quantity::min),
+];
+
+/// All rows of servers, by the first minor version that has them.
 const BY_VERSION: [(u32, &[Row]); 6] =
     [(0, ROWS), (31, SINCE_1_31), (32, SINCE_1_32), (33, SINCE_1_33), (34, SINCE_1_34), (35, SINCE_1_35)];
 
@@ -284,11 +293,13 @@ const TYPES: [(&str, Type); 17] = [
 
 static TABLE: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
     let mut table: HashMap<String, Vec<Overload>> = HashMap::new();
-    for (since, signature, means) in rows() {
+    let ours = OURS.iter().map(|(signature, means)| (0, Cow::Borrowed(*signature), *means, true));
+    // Ours come last, so that the first fitting row is that of the server.
+    for (since, signature, means, is_ours) in rows().map(|(since, row, means)| (since, row, means, false)).chain(ours) {
         for signature in expanded(&signature) {
             // A test checks that every row is readable.
             if let Some((name, overload)) = read(&signature, means) {
-                table.entry(name).or_default().push(Overload { since, ..overload });
+                table.entry(name).or_default().push(Overload { since, is_ours, ..overload });
             }
         }
     }
@@ -303,10 +314,20 @@ fn rows() -> impl Iterator<Item = (u32, Cow<'static, str>, Means)> {
     rows.map(|(since, (signature, means))| (since, Cow::Borrowed(*signature), *means)).chain(formats)
 }
 
-/// The overloads of a function; none if the function does not exist in this version.
-pub(super) fn overloads(function: &str, dialect: Dialect) -> impl Iterator<Item = &'static Overload> + use<> {
+/// The functions that an expression may call.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Scope {
+    pub(super) dialect: Dialect,
+    /// Whether it may also call those of [`OURS`].
+    pub(super) has_ours: bool,
+}
+
+/// The overloads of a function; none if the function does not exist in this scope.
+pub(super) fn overloads(function: &str, scope: Scope) -> impl Iterator<Item = &'static Overload> + use<> {
     let overloads = TABLE.get(function).map_or(&[][..], Vec::as_slice);
-    overloads.iter().filter(move |overload| dialect.is_since(overload.since))
+    let is_there =
+        move |overload: &&Overload| scope.dialect.is_since(overload.since) && (scope.has_ours || !overload.is_ours);
+    overloads.iter().filter(is_there)
 }
 
 /// The first minor version with a function, if some version has it.
@@ -363,6 +384,7 @@ fn read(signature: &str, means: Means) -> Option<(String, Overload)> {
         parameters,
         means,
         since: 0,
+        is_ours: false,
     };
     Some((name.to_owned(), overload))
 }
@@ -419,7 +441,8 @@ mod tests {
 
     #[test]
     fn every_row_is_readable() {
-        for (_, signature, means) in rows() {
+        let ours = OURS.iter().map(|(signature, means)| (0, Cow::Borrowed(*signature), *means));
+        for (_, signature, means) in rows().chain(ours) {
             for signature in expanded(&signature) {
                 let (name, overload) = read(&signature, means).expect(&signature);
                 let dots = signature.split('(').next().expect("a name").contains('.');

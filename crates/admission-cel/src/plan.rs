@@ -13,6 +13,8 @@ pub(super) enum Plan {
     Object,
     /// The variable `namespaceObject`.
     Namespace,
+    /// The variable `template`, of an expression for a parameter.
+    Template,
     /// A variable of a macro, by its index among the variables in scope.
     Local(usize),
     Select {

@@ -71,6 +71,8 @@ pub(super) struct Overload {
     pub(super) means: Means,
     /// The first minor version that has it.
     pub(super) since: u32,
+    /// Whether no server has it.
+    pub(super) is_ours: bool,
 }
 
 impl Overload {

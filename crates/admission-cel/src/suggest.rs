@@ -1,8 +1,7 @@
 //! Faults of calls, with suggestions.
 
-use super::dialect::Dialect;
 use super::error::Fault;
-use super::library;
+use super::library::{self, Scope};
 use super::signatures::Overload;
 use super::types::Type;
 
@@ -14,12 +13,12 @@ const MAX_EDITS: usize = 2;
 const MAX_NAME: usize = 64;
 
 /// The fault of an unknown function.
-pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool, dialect: Dialect) -> Fault {
+pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool, scope: Scope) -> Fault {
     if let Some(since) = library::since(name) {
         return younger_function(at, name, since);
     }
     let known = library::functions()
-        .filter(|known| library::overloads(known, dialect).any(|overload| overload.is_member == is_member));
+        .filter(|known| library::overloads(known, scope).any(|overload| overload.is_member == is_member));
     let meant = closest(name, known).map(|meant| format!(", did you mean '{meant}'?")).unwrap_or_default();
     Fault::new(at, format!("undeclared reference to '{name}' (in container ''){meant}"))
 }
@@ -30,9 +29,9 @@ pub(super) fn younger_function(at: usize, name: &str, since: u32) -> Fault {
 }
 
 /// The fault of a function that does not accept the arguments.
-pub(super) fn no_matching_overload(at: usize, name: &str, is_member: bool, types: &[Type], dialect: Dialect) -> Fault {
+pub(super) fn no_matching_overload(at: usize, name: &str, is_member: bool, types: &[Type], scope: Scope) -> Fault {
     let given = call(is_member, types);
-    let known: Vec<String> = library::overloads(name, dialect).map(|overload| shown(name, overload)).collect();
+    let known: Vec<String> = library::overloads(name, scope).map(|overload| shown(name, overload)).collect();
     let mut shown = known.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     if known.len() > SHOWN {
         shown.push_str(", …");

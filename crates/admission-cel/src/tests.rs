@@ -10,7 +10,7 @@ fn compile(source: &str) -> Expression {
 }
 
 fn test(source: &str, object: &Value) -> Result<bool, Failure> {
-    compile(source).test(&Variables { object, namespace: None }, &mut Budget::validations())
+    compile(source).test(&Variables { object, namespace: None, template: None }, &mut Budget::validations())
 }
 
 fn refusal(source: &str) -> String {
@@ -35,7 +35,7 @@ fn an_expression_can_be_used_by_several_threads() {
 #[test]
 fn a_message_gives_a_text_and_nothing_else() {
     let object = json!({ "metadata": { "name": "web" } });
-    let variables = Variables { object: &object, namespace: None };
+    let variables = Variables { object: &object, namespace: None, template: None };
     let message =
         Expression::compile("'no ' + object.metadata.name", Gives::String, Dialect::NEWEST).expect("a message");
     assert_eq!(message.source(), "'no ' + object.metadata.name");
@@ -91,7 +91,7 @@ fn failures_are_told_as_the_server_tells_them() {
 #[test]
 fn what_expressions_cost_together_is_bounded() {
     let expression = compile("lists.range(1000).all(x, x >= 0)");
-    let variables = Variables { object: &Value::Null, namespace: None };
+    let variables = Variables { object: &Value::Null, namespace: None, template: None };
     let mut budget = Budget::new(10_000);
     let mut runs = 0;
     while expression.test(&variables, &mut budget) == Ok(true) {
@@ -131,7 +131,7 @@ fn depth_is_bounded_and_no_stack_overflows() {
                 match Expression::compile(&source, Gives::Bool, Dialect::NEWEST) {
                     Ok(expression) => {
                         assert!(is_taken || !is_limited, "{}", &source[..80]);
-                        let variables = Variables { object: &json!({}), namespace: None };
+                        let variables = Variables { object: &json!({}), namespace: None, template: None };
                         let verdict = expression.test(&variables, &mut Budget::validations());
                         let shown = &source[..source.len().min(80)];
                         assert!(matches!(verdict, Ok(true) | Err(Failure::CostExceeded)), "{shown}: {verdict:?}");
@@ -239,7 +239,7 @@ fn hostile_expressions_end() {
     });
     for source in HOSTILE {
         let expression = compile(source);
-        let variables = Variables { object: &object, namespace: None };
+        let variables = Variables { object: &object, namespace: None, template: None };
         let start = Instant::now();
         let mut budget = Budget::validations();
         let verdict = expression.test(&variables, &mut budget);
@@ -338,7 +338,7 @@ fn nothing_panics() {
         "optional.of(",
     ];
     let object = json!({ "a": [1, "é", null, { "b": 1.5 }], "b": { "x": true } });
-    let variables = Variables { object: &object, namespace: Some(&object) };
+    let variables = Variables { object: &object, namespace: Some(&object), template: None };
     // A linear congruential generator: the same pieces at each run.
     let mut state = 1_u64;
     for _ in 0..30_000 {

@@ -12,7 +12,7 @@ fn entries() -> Vec<Entry> {
 
 /// Our verdict on an entry as of a version, and its reason.
 fn verdict(entry: &Entry, dialect: Dialect) -> (&'static str, String) {
-    let variables = Variables { object: &entry.object, namespace: entry.namespace.as_ref() };
+    let variables = Variables { object: &entry.object, namespace: entry.namespace.as_ref(), template: None };
     match Expression::compile(&entry.expression, Gives::Bool, dialect) {
         Err(error) => ("refused", error.to_string()),
         Ok(expression) => match expression.test(&variables, &mut Budget::validations()) {

@@ -24,13 +24,19 @@ const LITTLE: u64 = 10_000;
 
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(source) = std::str::from_utf8(bytes) else { return };
-    let forms = [(Gives::Bool, Dialect::NEWEST), (Gives::String, Dialect::NEWEST), (Gives::Bool, Dialect::OLDEST)];
+    let forms = [
+        (Gives::Bool, Dialect::NEWEST),
+        (Gives::String, Dialect::NEWEST),
+        (Gives::Value, Dialect::NEWEST),
+        (Gives::Bool, Dialect::OLDEST),
+    ];
     for (gives, dialect) in forms {
         match Expression::compile(source, gives, dialect) {
             Ok(expression) => {
                 // More than the server's limit for one expression, so that our own limit applies.
                 for ((object, namespace), units) in OBJECTS.iter().zip([2 * COST_PER_EXPRESSION, LITTLE, LITTLE]) {
-                    let variables = Variables { object, namespace: namespace.as_ref() };
+                    let template = object.pointer("/spec/template");
+                    let variables = Variables { object, namespace: namespace.as_ref(), template };
                     keeps_to_its_budget(&expression, gives, &variables, units);
                 }
             }
@@ -48,6 +54,7 @@ fn keeps_to_its_budget(expression: &Expression, gives: Gives, variables: &Variab
     let evaluate = |budget: &mut Budget| match gives {
         Gives::Bool => expression.test(variables, budget).map(|verdict| verdict.to_string()),
         Gives::String => expression.text(variables, budget),
+        Gives::Value => expression.value(variables, budget),
     };
     let mut budget = Budget::new(units);
     let verdict = evaluate(&mut budget);

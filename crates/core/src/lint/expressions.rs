@@ -34,6 +34,6 @@ fn verdict(source: &str, dialect: Dialect) -> Option<Result<bool, String>> {
         return None;
     }
     let expression = VersionedExpression::compile(source, Gives::Bool).ok()?;
-    let nothing = Variables { object: &Value::Null, namespace: None };
+    let nothing = Variables { object: &Value::Null, namespace: None, template: None };
     Some(expression.on(dialect).test(&nothing, &mut Budget::match_conditions()).map_err(|failure| failure.to_string()))
 }

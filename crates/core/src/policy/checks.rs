@@ -391,7 +391,11 @@ fn labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
 
 /// The variables of expressions.
 pub fn variables(workload: &Workload) -> Variables<'_> {
-    Variables { object: workload.seen_by_expressions(), namespace: workload.namespace_object.as_deref() }
+    Variables {
+        object: workload.seen_by_expressions(),
+        namespace: workload.namespace_object.as_deref(),
+        template: None,
+    }
 }
 
 /// A false condition decides even after a failed one, as on the server.

@@ -227,7 +227,7 @@ fn a_message_that_says_nothing_or_more_than_one_line_gives_way_to_the_other() {
     let told = |expression: &str| {
         let validation = json!({"expression": "false", "message": "written", "messageExpression": expression});
         let policy = policy("p", json!({"validations": [validation]}));
-        let variables = Variables { object: &json!({"metadata": {"name": "web"}}), namespace: None };
+        let variables = Variables { object: &json!({"metadata": {"name": "web"}}), namespace: None, template: None };
         policy.validations[0].told(&variables, &mut Budget::validations(), Dialect::NEWEST)
     };
     assert_eq!(told("' not ' + object.metadata.name + ' '"), "not web");

@@ -65,7 +65,7 @@ impl VersionedExpression {
 mod tests {
     use super::*;
     use admission_cel::{Budget, Variables};
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     #[test]
     fn an_expression_means_what_it_means_to_the_server() {
@@ -81,9 +81,18 @@ mod tests {
             ("[3, 1].sort()[0] == 1", Some(30), Some(true)),
         ] {
             let expression = VersionedExpression::compile(source, Gives::Bool).unwrap();
-            let variables = Variables { object: &Value::Null, namespace: None };
+            let variables = Variables { object: &Value::Null, namespace: None, template: None };
             let found = expression.on(dialect(minor)).test(&variables, &mut Budget::validations());
             assert_eq!(found.ok(), expected, "{source} on {minor:?}");
+        }
+        let cpu = json!({ "cpu": ["1", "500m"] });
+        let variables = Variables { object: &Value::Null, namespace: None, template: Some(&cpu) };
+        for minor in [None, Some(30), Some(37)] {
+            let source = "template.cpu.map(cpu, quantity(cpu)).sum()";
+            let sum = VersionedExpression::compile(source, Gives::Value).unwrap();
+            let found = sum.on(dialect(minor)).value(&variables, &mut Budget::validations());
+            assert_eq!(found.as_deref(), Ok("1500m"), "{minor:?}");
+            assert!(sum.compiled(dialect(minor)).is_ok(), "{minor:?}");
         }
         let sort = VersionedExpression::compile("[3, 1].sort()[0] == 1", Gives::Bool).unwrap();
         assert!(sort.compiled(Dialect::of(34)).is_err() && sort.compiled(Dialect::of(35)).is_ok());

@@ -223,7 +223,7 @@ impl<'a> Evaluator<'a> {
                 Some(Gives::String) => {
                     evaluator.text(own).map_or("string(1 / 0)".to_owned(), |value| json!(value).to_string())
                 }
-                None => String::new(),
+                Some(Gives::Value) | None => String::new(),
             };
             let value = if value.is_empty() { evaluator.whole(own) } else { value };
             evaluator.variables.push((format!("variables.{name}"), value));
@@ -257,13 +257,13 @@ impl<'a> Evaluator<'a> {
 
     fn test(&self, source: &str) -> Result<bool, String> {
         let (namespace, mut budget) = (namespace(), Budget::validations());
-        let seen = Seen { object: &self.objects, namespace: Some(&namespace) };
+        let seen = Seen { object: &self.objects, namespace: Some(&namespace), template: None };
         self.compile(source, Gives::Bool).test(&seen, &mut budget).map_err(|failure| failure.to_string())
     }
 
     fn text(&self, source: &str) -> Result<String, String> {
         let (namespace, mut budget) = (namespace(), Budget::validations());
-        let seen = Seen { object: &self.objects, namespace: Some(&namespace) };
+        let seen = Seen { object: &self.objects, namespace: Some(&namespace), template: None };
         self.compile(source, Gives::String).text(&seen, &mut budget).map_err(|failure| failure.to_string())
     }
 

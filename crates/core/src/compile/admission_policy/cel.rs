@@ -162,7 +162,7 @@ mod tests {
     fn holds(source: &str, object: &Value) -> bool {
         let expression = Expression::compile(source, Gives::Bool, Dialect::NEWEST)
             .unwrap_or_else(|error| panic!("{error}: {source}"));
-        let variables = Variables { object, namespace: None };
+        let variables = Variables { object, namespace: None, template: None };
         expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}: {source}"))
     }
 

@@ -278,7 +278,7 @@ mod tests {
         let source = source(Comparison::new(&access, &variables)).unwrap();
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
             .unwrap_or_else(|error| panic!("{error}\n{source}"));
-        let given = Given { object: actual, namespace: None };
+        let given = Given { object: actual, namespace: None, template: None };
         expression.test(&given, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
     }
 

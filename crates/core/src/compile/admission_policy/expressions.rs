@@ -175,7 +175,7 @@ mod tests {
                 .replace("k != \"status\"", "k != \"status\" && k != \"other\"");
             with["other"] = expected;
             let expression = compile(&source);
-            let variables = Seen { object: &with, namespace: None };
+            let variables = Seen { object: &with, namespace: None, template: None };
             assert!(
                 expression.on(Dialect::NEWEST).test(&variables, &mut Budget::match_conditions()).unwrap(),
                 "{source}"

@@ -71,7 +71,7 @@ mod tests {
         let source = source.replace("request.namespace", &namespace);
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
             .unwrap_or_else(|error| panic!("{error}: {source}"));
-        let given = Given { object: &workload.body, namespace: None };
+        let given = Given { object: &workload.body, namespace: None, template: None };
         expression.test(&given, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}: {source}"))
     }
 

@@ -101,7 +101,7 @@ mod tests {
         });
         let source = format!("object == {}", content(&value, &Variables::default()).unwrap());
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST).unwrap();
-        let given = Given { object: &value, namespace: None };
+        let given = Given { object: &value, namespace: None, template: None };
         assert!(expression.test(&given, &mut Budget::match_conditions()).unwrap());
     }
 

@@ -249,7 +249,7 @@ fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<Verdict> {
     let mut variables = super::environment::Variables::default();
     let access = super::access::Access::of(&workload.kind, &mut variables);
     let deliveries = super::delivery::Delivery::all(policy, "true", &workload.kind, site, &access, &mut variables);
-    let seen = Seen { object: &workload.body, namespace: workload.namespace_object.as_deref() };
+    let seen = Seen { object: &workload.body, namespace: workload.namespace_object.as_deref(), template: None };
     let ask = |expression: &str, variables: &super::environment::Variables| {
         let source = inlined(expression, variables);
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
@@ -410,7 +410,7 @@ fn who_stays_beside_others_is_the_same_in_both_languages() {
             for (at, stays) in super::conflict::staying(&deliveries, &mut variables).iter().enumerate() {
                 let source = inlined(stays, &variables);
                 let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST).unwrap();
-                let seen = Seen { object: &Value::Null, namespace: None };
+                let seen = Seen { object: &Value::Null, namespace: None, template: None };
                 let found = expression.test(&seen, &mut Budget::match_conditions()).unwrap();
                 let place = among.iter().position(|other| *other == at);
                 let expected = place.is_some_and(|place| expected[place] == Standing::Stays);
@@ -460,7 +460,7 @@ fn an_earlier_content_is_let_through_under_fail_and_nothing_else_under_its_marke
         let terms = rows.carries_past(&policy, &mut variables);
         let source = inlined(&super::cel::any(&terms), &variables);
         let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST).unwrap();
-        let seen = Seen { object: &body, namespace: None };
+        let seen = Seen { object: &body, namespace: None, template: None };
         assert_eq!(expression.test(&seen, &mut Budget::match_conditions()).unwrap(), expected, "{what}: {source}");
         assert_eq!(terms.len(), if refuses { 2 } else { 0 });
     }
