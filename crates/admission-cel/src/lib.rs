@@ -117,6 +117,14 @@ use plan::Plan;
 use serde_json::Value;
 use value::Val;
 
+/// The regular expression `pattern` of RE2, as the function `matches` reads it, with bounded memory.
+///
+/// # Errors
+/// If it is invalid or too large: the message.
+pub fn regex(pattern: &str) -> Result<regex::Regex, String> {
+    patterns::Pattern::new(pattern).map(|pattern| pattern.regex)
+}
+
 /// An expression that was parsed and checked. It is immutable, and can be shared between threads.
 #[derive(Debug)]
 pub struct Expression {
