@@ -83,7 +83,10 @@ impl Workshop<'_> {
             self.put(Damage::Value, path, pointer, value);
         }
         if schema["x-kubernetes-int-or-string"] == true {
-            self.integer(schema, path, pointer);
+            // Without bounds it is any number.
+            if schema["maximum"].is_number() {
+                self.integer(schema, path, pointer);
+            }
             return self.string(schema, path, pointer);
         }
         match schema["type"].as_str().unwrap() {

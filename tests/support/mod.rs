@@ -49,7 +49,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// Flags that allow the policies of the corpus, some of which have host ports or a token.
 pub const TRUSTING: [&str; 2] = [
     "--pod-security=privileged",
-    "--allow-in-templates=host-paths,capabilities,service-account-tokens,csi-volumes,process-namespace,scheduling",
+    "--allow-in-templates=host-paths,capabilities,service-account-tokens,csi-volumes,process-namespace,scheduling,references",
 ];
 
 /// The path of a file in the checkout.

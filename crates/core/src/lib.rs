@@ -25,6 +25,8 @@ pub mod review;
 pub mod rollout;
 pub mod workload;
 
+pub use api::parameters;
+
 use api::code::Code;
 
 /// Why a policy cannot be delivered: a code, and a message that says what to do.

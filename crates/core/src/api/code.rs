@@ -69,6 +69,8 @@ codes! {
     22 TemplateInvalid "Correct the item that the message names.";
     /// The initializer name may not be used.
     23 InvalidInitializerName "Use a name of three or more segments under `scpol.dev`, or give it to the operator with `--initializer-name`.";
+    /// A parameter is not well-formed, or a `$(scpol.NAME)` of the template names no parameter.
+    25 ParameterInvalid "Correct the field that the message names.";
     /// The template has a field that this server does not know: the server would drop it silently.
     26 UnknownTemplateField "Remove the field, correct its spelling, upgrade the server, or switch on the feature gate of the field.";
     /// The server has no such resource.

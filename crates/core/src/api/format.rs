@@ -190,6 +190,21 @@ pub(super) fn is_annotation_key(text: &str) -> bool {
     is_key(&text.to_ascii_lowercase())
 }
 
+/// The fault of `name` as the name of a port (`IsValidPortName`).
+pub(super) fn port_name_fault(name: &str) -> Option<&'static str> {
+    let is_of = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let ends = name.starts_with('-') || name.ends_with('-') || name.contains("--");
+    if name.len() > 15 {
+        Some("must have at most 15 characters")
+    } else if !name.bytes().all(is_of) || ends {
+        Some("must be lower-case letters, digits and single `-` between them")
+    } else if !name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        Some("must have a letter; a number is written without quotes")
+    } else {
+        None
+    }
+}
+
 fn is_field(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))

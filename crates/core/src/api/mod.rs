@@ -1,5 +1,6 @@
 //! The API for users: the custom resource, its conditions, its codes.
 
+mod amounts;
 pub mod code;
 pub mod condition;
 pub mod crd;
@@ -7,6 +8,7 @@ mod derived;
 pub(crate) mod field;
 mod format;
 mod judge;
+pub mod parameters;
 mod pod_fields;
 pub mod pod_schema;
 pub mod pod_security;

@@ -7,6 +7,7 @@
 use super::code::Code;
 use super::derived;
 use super::format;
+use super::parameters::{self, Parameters};
 use super::pod_fields;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
@@ -134,7 +135,7 @@ impl<'a> Subject<'a> {
 
 struct SpecRule {
     code: Code,
-    /// The rule in words, after the name of the field.
+    /// The rule in words, after the name of the field. Empty if each violation has its own.
     must: &'static str,
     /// The rule in CEL, with its places in the schema. Empty if CEL cannot express it, or if a later version may lift
     /// the rule.
@@ -147,7 +148,8 @@ impl SpecRule {
         let mut found = Found::default();
         (self.find)(policy, &mut found);
         found.0.into_iter().map(|(field, detail)| {
-            let detail = if detail.is_empty() { detail } else { format!("; {detail}") };
+            let is_alone = detail.is_empty() || self.must.is_empty();
+            let detail = if is_alone { detail } else { format!("; {detail}") };
             Violation { code: self.code, field, message: format!("{}{detail}", self.must) }
         })
     }
@@ -547,6 +549,17 @@ static RULES: &[SpecRule] = &[
         find: faulty_expressions,
     },
     SpecRule {
+        code: Code::ParameterInvalid,
+        // Each fault says what the field must be.
+        must: "",
+        cel: Vec::new,
+        find: |policy, found| {
+            let (_, faults) = parameters(policy);
+            // The schema reports names that are there twice.
+            found.0 = faults.into_iter().filter(|(field, _)| !field.ends_with("].name")).collect();
+        },
+    },
+    SpecRule {
         code: Code::InvalidInitializerName,
         must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
                `envoy.scpol.dev`",
@@ -567,13 +580,23 @@ static RULES: &[SpecRule] = &[
         code: Code::PowerNotGranted,
         must: "must be allowed by the operator, since it reaches beyond the pod",
         cel: Vec::new,
-        find: |policy, found| found.0 = policy.site.trust.not_granted(policy.spec),
+        find: |policy, found| {
+            let trust = &policy.site.trust;
+            found.0 = trust.not_granted(policy.spec);
+            found.0.extend(parameters::not_granted(&parameters(policy).0, trust));
+        },
     },
     SpecRule {
         code: Code::ImageNotAllowed,
         must: "must be an image that the operator allows (`--allowed-images`)",
         cel: Vec::new,
-        find: |policy, found| found.0 = policy.site.trust.foreign_images(policy.spec),
+        find: |policy, found| {
+            let trust = &policy.site.trust;
+            found.0 = trust.foreign_images(policy.spec);
+            if let Some(template) = &policy.spec.template {
+                found.0.extend(parameters::foreign_images(&parameters(policy).0, template, trust));
+            }
+        },
     },
 ];
 
@@ -730,6 +753,12 @@ fn has_distinct_containers() -> &'static str {
 fn has_few_containers() -> String {
     let size = |list: &str| format!("(has(self.{list}) ? size(self.{list}) : 0)");
     format!("{} + {} <= {MAX_CONTAINERS}", size("containers"), size("initContainers"))
+}
+
+/// The parameters, and their faults.
+fn parameters(policy: &Subject<'_>) -> (Parameters, Vec<(String, String)>) {
+    let none = Template::default();
+    Parameters::parse(policy.name, &policy.spec.parameters, policy.spec.template.as_ref().unwrap_or(&none))
 }
 
 fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {

@@ -43,11 +43,13 @@ pub enum Power {
     ProcessNamespace,
     /// pod.tolerations: pods come to nodes that are kept for others
     Scheduling,
+    /// Parameters for names of ConfigMaps and Secrets: workloads choose them
+    References,
 }
 
 impl Power {
     /// All powers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::HostPaths,
         Self::Capabilities,
         Self::ServiceAccountTokens,
@@ -55,6 +57,7 @@ impl Power {
         Self::CsiVolumes,
         Self::ProcessNamespace,
         Self::Scheduling,
+        Self::References,
     ];
 
     /// The value of the flag.
@@ -67,6 +70,7 @@ impl Power {
             Self::CsiVolumes => "csi-volumes",
             Self::ProcessNamespace => "process-namespace",
             Self::Scheduling => "scheduling",
+            Self::References => "references",
         }
     }
 
@@ -83,6 +87,8 @@ impl Power {
             }
             Self::ProcessNamespace => of_pod(template, "shareProcessNamespace"),
             Self::Scheduling => of_pod(template, "tolerations"),
+            // Of parameters alone.
+            Self::References => Vec::new(),
         };
         found.into_iter().map(|(field, _)| field).collect()
     }
@@ -140,12 +146,22 @@ impl Trust {
 
     /// The fields of the template of `spec` with images that are not allowed, each with its fix.
     pub(super) fn foreign_images(&self, spec: &SidecarPolicySpec) -> Vec<(String, String)> {
-        if self.images.is_empty() {
-            return Vec::new();
+        spec.template.as_ref().map(|template| self.foreign_images_of(template)).unwrap_or_default()
+    }
+
+    /// The fields of `template` with images that are not allowed, each with what is wrong.
+    pub fn foreign_images_of(&self, template: &Template) -> Vec<(String, String)> {
+        let foreign = images(template).into_iter().filter_map(|(field, image)| Some((field, self.foreign(&image)?)));
+        foreign.collect()
+    }
+
+    /// What is wrong with `image`, if it is not allowed.
+    pub(super) fn foreign(&self, image: &str) -> Option<String> {
+        if self.images.is_empty() || self.allows_image(image) {
+            return None;
         }
         let allowed = self.images.iter().map(|pattern| format!("`{pattern}`")).collect::<Vec<_>>().join(", ");
-        let foreign = spec.template.iter().flat_map(images).filter(|(_, image)| !self.allows_image(image));
-        foreign.map(|(field, image)| (field, format!("`{image}` is none of {allowed}"))).collect()
+        Some(format!("`{image}` is none of {allowed}"))
     }
 
     fn allows_image(&self, image: &str) -> bool {

@@ -11,21 +11,6 @@ use std::collections::HashSet;
 
 const PORT: std::ops::RangeInclusive<i64> = 1..=65535;
 
-/// The fault of `name` as the name of a port (`IsValidPortName`).
-fn port_name_fault(name: &str) -> Option<&'static str> {
-    let is_of = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let ends = name.starts_with('-') || name.ends_with('-') || name.contains("--");
-    if name.len() > 15 {
-        Some("must have at most 15 characters")
-    } else if !name.bytes().all(is_of) || ends {
-        Some("must be lower-case letters, digits and single `-` between them")
-    } else if !name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        Some("must have a letter; a number is written without quotes")
-    } else {
-        None
-    }
-}
-
 pub(super) fn container(walk: &mut Walk, members: &Members, path: &str) {
     if text(members, "image").is_none() && members.get("image").is_none_or(|image| image.is_null() || image == "") {
         walk.wrong(format!("{path}.image"), "must be given; e.g. `registry.example.com/agent:1.2.3`");
@@ -94,7 +79,7 @@ pub(super) fn container_port(walk: &mut Walk, members: &Members, path: &str) {
     }
     // Because 0 means no port.
     within(walk, members, path, "hostPort", 0..=*PORT.end());
-    if let Some((name, fault)) = text(members, "name").and_then(|name| Some((name, port_name_fault(name)?))) {
+    if let Some((name, fault)) = text(members, "name").and_then(|name| Some((name, format::port_name_fault(name)?))) {
         walk.wrong(format!("{path}.name"), format!("{fault}, not {}", quoted(name)));
     }
 }
@@ -238,7 +223,7 @@ pub(super) fn port(walk: &mut Walk, members: &Members, path: &str) {
     match members.get("port") {
         None | Some(Value::Null) => walk.wrong(at, "must be given; e.g. `8080`"),
         Some(Value::String(name)) => {
-            if let Some(fault) = port_name_fault(name) {
+            if let Some(fault) = format::port_name_fault(name) {
                 walk.wrong(at, format!("{fault}, not {}", quoted(name)));
             } else if name.is_empty() {
                 walk.wrong(at, "must be given; e.g. `8080`");

@@ -3,26 +3,16 @@
 use super::super::{FaultKind, Walk};
 use super::must_be_one_of;
 use super::read::{Members, amount, object, objects, text};
-use crate::api::format;
-use crate::api::schema::{quoted, similar};
+use crate::api::amounts::{HUGE_PAGES, ONE, amount_fault, is_native, name_fault};
+use crate::api::schema::quoted;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The resources of a container that have no domain.
-const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-const HUGE_PAGES: &str = "hugepages-";
 const LISTS: [&str; 2] = ["requests", "limits"];
-/// Quantities are counted in billionths.
-const ONE: i128 = 1_000_000_000;
 
 /// A quantity as in messages.
 fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| format!("`{value}`"), quoted)
-}
-
-/// True if and only if Kubernetes itself counts the resource, in fractions and with overcommitment.
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
 }
 
 /// Whether a request may be less than its limit.
@@ -36,7 +26,9 @@ pub(super) fn requirements(walk: &mut Walk, members: &Members, path: &str) {
             let at = format!("{path}.{list}.{name}");
             if let Some(fault) = name_fault(name) {
                 walk.wrong(at, fault);
-            } else if let Some(fault) = amount(Some(value)).and_then(|amount| amount_fault(name, amount, value)) {
+            } else if let Some(fault) =
+                amount(Some(value)).and_then(|amount| amount_fault(name, amount, &written(value)))
+            {
                 walk.wrong(at, fault);
             }
         }
@@ -49,41 +41,6 @@ pub(super) fn requirements(walk: &mut Walk, members: &Members, path: &str) {
         walk.wrong(path, "must have `cpu` or `memory` beside huge pages");
     }
     claims(walk, members, path);
-}
-
-fn name_fault(name: &str) -> Option<String> {
-    let is_known = STANDARD.contains(&name) || name.starts_with(HUGE_PAGES);
-    if !name.contains('/') && !is_known {
-        let hint = match name {
-            "mem" | "ram" => Some("memory"),
-            "cpus" | "core" | "cores" => Some("cpu"),
-            "storage" => Some("ephemeral-storage"),
-            name => similar(name, STANDARD.into_iter()),
-        };
-        let hint = hint.map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
-        let message = "there is no such resource for a container; others have a domain, as in `example.com/gpu`";
-        return Some(format!("{message}{hint}"));
-    }
-    // Because a quota of an extended resource has that name.
-    let is_extended = || !name.starts_with("requests.") && format::is_key(&format!("requests.{name}"));
-    let is_name = format::is_key(name) && (is_native(name) || is_extended());
-    (!is_name).then(|| "must have the name of a resource, as `example.com/gpu` is one".to_owned())
-}
-
-fn amount_fault(name: &str, amount: i128, value: &Value) -> Option<String> {
-    if amount < 0 {
-        return Some("must not be negative".to_owned());
-    }
-    if !is_native(name) && amount % ONE != 0 {
-        return Some(format!("must be a whole number, is {}", written(value)));
-    }
-    let size = name.strip_prefix(HUGE_PAGES)?;
-    match admission_cel::quantity::nanos(size) {
-        Some(size) if size > 0 && size % ONE == 0 => {
-            (amount % size != 0).then(|| format!("must be a multiple of the size of a page, is {}", written(value)))
-        }
-        _ => Some(format!("must have a size in its name, as in `hugepages-2Mi`, not {}", quoted(size))),
-    }
 }
 
 fn requests_beside_limits(walk: &mut Walk, members: &Members, path: &str) {

@@ -1,0 +1,171 @@
+//! Parameters: single values of a template that differ between workloads, with their types, bounds and places.
+//!
+//! [`Parameters::parse`] reads those of a policy once, and finds every fault. [`Parameter::judge`] says whether a text is a
+//! value. [`Parameters::applied`] puts values into the template. Where a value comes from is not known here.
+//!
+//! | file | has |
+//! |---|---|
+//! | `leaves` | the table of what can be replaced |
+//! | `tokens`, `paths` | paths of users, and what is wrong with them |
+//! | `places`, `marks` | where paths lead in a template; `$(scpol.NAME)` |
+//! | `types`, `limits`, `forms` | texts as values; bounds; the forms of images, labels and paths |
+//! | `parse`, `words` | the faults of a policy; names in messages |
+
+mod forms;
+mod leaves;
+mod limits;
+mod marks;
+mod parse;
+mod paths;
+mod places;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod types;
+mod words;
+
+use super::v1alpha1::{self, ParameterType, Template};
+use leaves::{Form, Rule};
+use limits::{Limits, Range};
+use places::Place;
+use serde_json::{Value, json};
+
+pub use leaves::markdown;
+pub(super) use parse::{foreign_images, not_granted};
+
+/// The parameters of one template, parsed once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameters(Vec<Parameter>);
+
+/// A parameter of a template.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name, unique in the policy.
+    pub name: String,
+    /// What it is for; may be empty.
+    pub description: String,
+    /// The type of its values.
+    pub of: ParameterType,
+    /// The annotation of workloads that has the value. None: the author of a workload may not set it.
+    pub annotation: Option<String>,
+    /// Whether the Namespace may have the value, by that key.
+    pub from_namespace: bool,
+    limits: Limits,
+    /// What the places take, of values with an order.
+    range: Range,
+    places: Vec<Place>,
+    default: Option<String>,
+    is_required: bool,
+}
+
+impl Parameters {
+    /// Reads the parameters that the policy `policy` declares for `template`.
+    ///
+    /// Second: every fault, as the field and a sentence that follows on it. The parameters are as many as declared, in that
+    /// order; a faulty place is not in them.
+    pub fn parse(policy: &str, declared: &[v1alpha1::Parameter], template: &Template) -> (Self, Vec<(String, String)>) {
+        parse::parse(policy, declared, template)
+    }
+
+    /// Each parameter, in the order of the policy.
+    pub fn iter(&self) -> impl Iterator<Item = &Parameter> {
+        self.0.iter()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `template` with `values`, one for each parameter in order. None: what is in the template stays.
+    ///
+    /// # Guarantees
+    /// Nothing outside of the places differs, but that a list without its last item is left out, and what is shared with a
+    /// container that is left out. Values are those that [`Parameter::judge`] took.
+    pub fn applied(&self, template: &Template, values: &[Option<String>]) -> Template {
+        let mut applied = template.clone();
+        let mut out = Vec::new();
+        for (parameter, value) in self.0.iter().zip(values) {
+            let default = if parameter.is_required { None } else { parameter.default.as_ref() };
+            for place in &parameter.places {
+                let of_mark = default.filter(|_| place.leaf.form == Form::Mark);
+                let Some(text) = value.as_ref().or(of_mark) else { continue };
+                place.set(&mut applied, &parameter.name, parameter.of, text);
+                if place.leaf.form == Form::Switch && text == "false" {
+                    out.push(&place.at);
+                }
+            }
+        }
+        out.sort();
+        for at in out.iter().rev() {
+            at.remove(&mut applied);
+        }
+        if !out.is_empty() {
+            let names: Vec<Value> =
+                applied.all_containers().filter_map(|(_, container)| container.get("name").cloned()).collect();
+            applied.share.retain(|share| names.iter().any(|name| *name == share.to.as_str()));
+        }
+        applied
+    }
+
+    /// What decides what a value means, for a hash: names, types and places. Not bounds, descriptions and annotations.
+    pub fn identity(&self) -> Value {
+        let of = |parameter: &Parameter| {
+            let places: Vec<String> = parameter.places().collect();
+            json!({ "name": parameter.name, "type": parameter.of, "places": places })
+        };
+        self.0.iter().map(of).collect()
+    }
+}
+
+impl Parameter {
+    /// `text` as a value: the same text, if its type, its bounds and all places take it.
+    ///
+    /// # Errors
+    /// A part of a sentence, such as "must be a quantity from `64Mi` to `1Gi`, is `2GB`; it is spelt `2G`". What it has of
+    /// `text` is cut and escaped.
+    pub fn judge(&self, text: &str) -> Result<String, String> {
+        limits::is_text(text)?;
+        self.limits.judge(self.of, &self.range, text)?;
+        self.places.iter().try_for_each(|place| place.judge(self.of, text))?;
+        Ok(text.to_owned())
+    }
+
+    /// Whether `text` is of the type, and taken by all places, whatever the bounds are.
+    pub fn may_be(&self, text: &str) -> bool {
+        limits::is_text(text).is_ok()
+            && self.of.has(text)
+            && self.places.iter().all(|place| place.judge(self.of, text).is_ok())
+    }
+
+    /// The value that is in the template, the first one of several. None if there is none: then the place stays absent, or
+    /// a value is required ([`Parameter::is_required`]).
+    pub fn default(&self) -> Option<&str> {
+        self.default.as_deref()
+    }
+
+    /// Whether a value must come from elsewhere: a `$(scpol.NAME)` has none in the template.
+    pub fn is_required(&self) -> bool {
+        self.is_required
+    }
+
+    /// Whether values are images that the operator's `--allowed-images` decides on, for each workload.
+    pub fn needs_trust(&self) -> bool {
+        self.limits.choices.is_empty() && self.places.iter().any(|place| place.leaf.is_image())
+    }
+
+    /// The allowed values in a few words, such as "64Mi to 1Gi", "true or false", "one of `debug`, `info`".
+    pub fn allowed(&self) -> String {
+        let words = self.places.iter().find_map(|place| match place.leaf.rule {
+            Rule::Like(_, words) => Some(words.to_owned()),
+            Rule::OneOf(choices) => Some(format!("one of {}", super::schema::listed(choices))),
+            _ => None,
+        });
+        self.limits.allowed(self.of, &self.range, words)
+    }
+
+    /// The places, as written. That of a `$(scpol.NAME)` is the path of the text around it.
+    pub fn places(&self) -> impl Iterator<Item = String> {
+        self.places.iter().map(|place| place.path.clone())
+    }
+}
