@@ -1,6 +1,7 @@
 //! Every fault of a policy at once. [`decode`] stops at an unreadable spec. This module removes the unreadable fields
 //! and validates the rest.
 
+use super::code::Code;
 use super::derived;
 use super::field::beginnings;
 use super::rules::{Rules, Violation, check, decode};
@@ -31,8 +32,13 @@ pub fn judge(name: &str, raw: &Value, site: &Rules) -> (Option<SidecarPolicySpec
     };
     let mut seen: HashSet<_> = violations.iter().map(|violation| (violation.code, violation.field.clone())).collect();
     let more = check(name, &spec.clone().unwrap_or_default(), site);
+    // Because a parameter names items of the template.
+    let is_of_template =
+        |violation: &Violation| violation.code == Code::ParameterInvalid && gone.concerns("spec.template");
     violations.extend(more.into_iter().filter(|violation| {
-        !gone.concerns(&violation.field) && seen.insert((violation.code, violation.field.clone()))
+        !gone.concerns(&violation.field)
+            && !is_of_template(violation)
+            && seen.insert((violation.code, violation.field.clone()))
     }));
     (spec, violations)
 }
@@ -198,6 +204,9 @@ mod tests {
         assert_eq!(faults("a", &json!({"template": {"containers": 5}})), ["SCP0011 spec.template.containers"]);
         assert_eq!(faults("a", &json!({"template": {"containers": [5]}})), ["SCP0022 spec.template.containers[0]"]);
         assert_eq!(faults("a", &json!({"template": 5})), ["SCP0011 spec.template"]);
+        let parameters = json!([{"name": "a", "paths": ["containers[a].image"]}]);
+        let damaged = json!({"template": {"containers": 5}, "parameters": parameters});
+        assert_eq!(faults("a", &damaged), ["SCP0011 spec.template.containers"]);
         assert_eq!(faults("false", &json!(5)), ["SCP0011 spec", "SCP0010 metadata.name"]);
         assert_eq!(faults("false", &json!(null)), ["SCP0011 spec", "SCP0010 metadata.name"]);
     }
