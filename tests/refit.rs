@@ -132,7 +132,7 @@ fn policy(name: &str, workload: &Workload) -> Policy {
 fn of_policy(dice: &mut Dice, index: usize) -> Content {
     let (template, position) = content(dice, index);
     let native_sidecars = dice.pick(&[NativeSidecars::ForJobs, NativeSidecars::Always, NativeSidecars::Never]);
-    Content { template, position: Some(position), native_sidecars, jobs: Jobs::Inject }
+    Content { template, position: Some(position), native_sidecars, jobs: Jobs::Inject, parameters: Vec::new() }
 }
 
 /// `content` after some edits that users make.

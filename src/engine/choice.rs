@@ -513,7 +513,7 @@ mod tests {
     /// A policy on `resources` by `engine`.
     fn ranked(name: &str, engine: &str, priority: i32, resources: &[&str]) -> Arc<Policy> {
         let mut policy = Policy::clone(&policy(name, engine, resources));
-        policy.spec.priority = priority;
+        Arc::make_mut(&mut policy.spec).priority = priority;
         Arc::new(policy)
     }
 

@@ -394,6 +394,7 @@ pub fn fate(
     collide: impl Fn(&PolicyRef, &PolicyRef) -> bool,
 ) -> Fate {
     let common = Common::of(workload, site);
+    let policies = policies.valued(workload, None, site);
     let at_hand = policies.at(workload);
     let judged: Vec<(&Arc<Policy>, Verdict)> =
         at_hand.filter_map(|policy| Some((policy, verdict(&common, policy, workload, site)?))).collect();
@@ -470,6 +471,7 @@ fn tally(
     site: &Site,
 ) -> Option<Tally> {
     let or_edited = |tally| Some(if policy.edits(workload).is_empty() { tally } else { Tally::Edited });
+    let injected = || or_edited(if policy.outdated_values().is_some() { Tally::Outdated } else { Tally::Injected });
     let takes_over = || policy.replaced_markers(workload).next().is_some();
     match verdict {
         Verdict::Inject if takes_over() => or_edited(Tally::Outdated),
@@ -478,7 +480,7 @@ fn tally(
         }
         Verdict::Inject if policy.is_claimed(workload) => {
             match policy.presence_beside(workload, beside.iter().copied()) {
-                Presence::Whole => or_edited(Tally::Injected),
+                Presence::Whole => injected(),
                 // What is not listed, or is there in another form, was not edited.
                 Presence::Different(_) => or_edited(Tally::Outdated),
                 Presence::Lacking(_) => Some(Tally::Missed),
@@ -486,9 +488,7 @@ fn tally(
         }
         Verdict::Inject if policy.marker(workload).is_some() => or_edited(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
-        Verdict::Skip(reason) if reason.row == INJECTED && checks::selects(policy, workload, site) => {
-            or_edited(Tally::Injected)
-        }
+        Verdict::Skip(reason) if reason.row == INJECTED && checks::selects(policy, workload, site) => injected(),
         Verdict::Skip(_) => None,
         Verdict::Error(_) => Some(Tally::Unknown),
     }

@@ -1,6 +1,6 @@
 //! The revisions of a policy: what it added, one after the other.
 
-use crate::api::v1alpha1::{Jobs, NativeSidecars, Position, SidecarPolicySpec, Template};
+use crate::api::v1alpha1::{Jobs, NativeSidecars, Parameter, Position, SidecarPolicySpec, Template};
 use crate::inject;
 use serde::{Deserialize, Serialize};
 
@@ -19,27 +19,40 @@ pub struct Content {
     /// What happens to pods that end by themselves, without native sidecars.
     #[serde(default)]
     pub jobs: Jobs,
+    /// The values that differ between workloads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<Parameter>,
 }
 
 impl Content {
     /// The content of a policy with that spec. None without a template.
     pub fn of(spec: &SidecarPolicySpec) -> Option<Self> {
-        let SidecarPolicySpec { template, position, native_sidecars, jobs, .. } = spec;
-        Some(Self { template: template.clone()?, position: *position, native_sidecars: *native_sidecars, jobs: *jobs })
+        let SidecarPolicySpec { template, position, native_sidecars, jobs, parameters, .. } = spec;
+        Some(Self {
+            template: template.clone()?,
+            position: *position,
+            native_sidecars: *native_sidecars,
+            jobs: *jobs,
+            parameters: parameters.clone(),
+        })
     }
 
     /// First 16 hex digits of the SHA-256 of the content as canonical JSON.
     ///
     /// # Guarantees
-    /// The hash does not depend on the order of fields, the form of numbers, or whether a default position is written.
+    /// The hash does not depend on the order of fields, the form of numbers, whether a default position is written, or what
+    /// parameters are described as.
     pub fn hash(&self) -> String {
         let position = self.position.filter(|position| *position != Position::default());
-        inject::hash(&Self { position, ..self.clone() })
+        let bare = |parameter: &Parameter| Parameter { description: String::new(), ..parameter.clone() };
+        let parameters = self.parameters.iter().map(bare).collect();
+        inject::hash(&Self { position, parameters, ..self.clone() })
     }
 
     /// What it injects, as that of the policy `name`.
     pub(crate) fn template_of(&self, name: &str) -> inject::Template {
-        inject::Template::new(name, &self.template, self.position.unwrap_or_default())
+        let template = inject::Template::new(name, &self.template, self.position.unwrap_or_default());
+        template.with_parameters(&self.parameters, &self.template)
     }
 }
 

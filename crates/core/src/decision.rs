@@ -154,6 +154,7 @@ impl Decision {
         if old.stored.is_terminating() {
             return decision;
         }
+        let policies = &*policies.valued(new.stored, Some(old.stored), site);
         let enforced = || policies.at(new.stored).filter(|policy| policy.is_enforced());
         let acting: Vec<&Arc<Policy>> = enforced().filter(|policy| acts(policy)).collect();
         let names = |is_meant: &dyn Fn(&Policy) -> bool| -> BTreeSet<String> {
@@ -203,6 +204,7 @@ impl Decision {
     /// # Guarantees
     /// Pure. Policies that are suspended or in Audit mode add nothing, and conflict with none.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
+        let policies = &*policies.valued(workload, None, site);
         let mut renewed = carrying_past(policies, workload);
         // Those whose volumes may come back: at last the injected ones.
         let mut adding: Vec<Arc<Policy>> =
@@ -458,6 +460,7 @@ impl Decision {
             Verdict::Inject => match deliver(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
                 Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, reason),
+                Err(reason) if policy.is_refused_by_value() => self.fail(policy.clone(), reason),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
             },
             Verdict::Skip(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
@@ -491,7 +494,12 @@ impl Decision {
     }
 
     fn injects(&self, policy: &Policy) -> bool {
-        self.inject.iter().any(|injected| injected.name == policy.name)
+        self.injected(&policy.name).is_some()
+    }
+
+    /// The injected policy of that name, with the values of its parameters.
+    pub(crate) fn injected(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.inject.iter().find(|injected| injected.name == name)
     }
 
     /// The policies that match, injected or not.
@@ -519,6 +527,17 @@ impl Decision {
         };
         let found = present.iter().filter(|policy| chooses(policy));
         found.filter_map(|policy| Some((policy.clone(), message(policy)?))).collect()
+    }
+
+    /// The annotations of `workload` that are meant for a parameter of a policy that matches, and that none has, each with its policy.
+    pub fn misspelt(&self, workload: &Workload) -> Vec<(Arc<Policy>, String)> {
+        let failed = self.rest.iter().filter(|left| left.outcome != Outcome::Skipped && left.reason.row != JUDGED);
+        let matching = self.present().chain(failed.map(|left| &left.policy));
+        let of = |policy: &Arc<Policy>| {
+            let told = policy.misspelt(&policy.view(workload));
+            told.into_iter().map(|sentence| (policy.clone(), sentence)).collect::<Vec<_>>()
+        };
+        matching.flat_map(of).collect()
     }
 
     /// Keeps the policies for which `asked` is true. The others have had their effect on conflicts.
@@ -549,6 +568,7 @@ impl Decision {
             let is_known = |hash: &str| policy.past().any(|past| past.template.hash == hash);
             (marker.hash != policy.template_hash() && !is_known(&marker.hash)).then_some(marker.hash)
         };
+        let policies = &*policies.valued(workload, None, site);
         let mut admitted: BTreeMap<String, Reason> = BTreeMap::new();
         for left in self.rest.iter().filter(|left| left.outcome != Outcome::Skipped && left.reason.row != JUDGED) {
             let Some(hash) = unknown(&left.policy) else { continue };
@@ -637,7 +657,7 @@ impl Decision {
     /// Judges the object after every mutation, `stored`. This decision is about `before`: the same object without our
     /// additions. An injected policy without its marker and its content in `stored` fails. [`Self::refusal`] has the
     /// result.
-    pub fn judge_stored(&mut self, before: &Workload, stored: &Workload) {
+    pub fn judge_stored(&mut self, before: &Workload, stored: &Workload, site: &Site) {
         if self.planned.take().is_none() {
             // Planned first, because a conflict of all templates together is the reason to report.
             let before = &*self.view(before);
@@ -645,7 +665,7 @@ impl Decision {
             self.plan_anew(&before);
         }
         for policy in self.inject.clone() {
-            let detail = match policy.presence_beside(stored, &self.matching) {
+            let detail = match policy.valued_for(stored, site).presence_beside(stored, &self.matching) {
                 Presence::Whole if policy.is_claimed(stored) => continue,
                 Presence::Lacking(missing) | Presence::Different(missing) if policy.is_claimed(stored) => {
                     format!("it matches, and has the marker without the sidecar: {missing}")
@@ -659,7 +679,7 @@ impl Decision {
         // What is there needs no injection, whatever the object without it would get: a policy of a higher priority may
         // have come since.
         let (matching, is_update) = (self.matching.clone(), self.update.is_some());
-        let is_there = |policy: &Policy| policy.is_injected_beside(stored, &matching);
+        let is_there = |policy: &Policy| policy.valued_for(stored, site).is_injected_beside(stored, &matching);
         self.rest.retain(|left| is_update || left.reason.row != 8 || !left.policy.injects() || !is_there(&left.policy));
         self.judge(stored, &Patch::default());
     }
@@ -884,7 +904,7 @@ fn without(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Wo
 /// The effect that `policy` would have on `workload` if it were in effect; none if there is none.
 pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<String> {
     let mut enforced = policy.clone();
-    enforced.spec.mode = Mode::Enforce;
+    Arc::make_mut(&mut enforced.spec).mode = Mode::Enforce;
     let mut decision = Decision::of(&Policies::new([Arc::new(enforced)]), workload, site);
     let patch = decision.plan(workload);
     let name = format!("{} `{}/{}`", workload.kind_name(), workload.namespace(), workload.name());

@@ -157,7 +157,7 @@ mod tests {
 
     fn refusing(policy: &Policy) -> Arc<Policy> {
         let mut policy = policy.clone();
-        policy.spec.failure_policy = crate::api::v1alpha1::FailurePolicy::Fail;
+        Arc::make_mut(&mut policy.spec).failure_policy = crate::api::v1alpha1::FailurePolicy::Fail;
         Arc::new(policy)
     }
 

@@ -388,7 +388,7 @@ impl Settings {
         };
         let policies: Vec<_> = (0..=3).map(policy).collect();
         let rolling = policies[0].rolling.clone().expect("it rolls");
-        Self { policies, rolling }
+        Self { policies, rolling: (*rolling).clone() }
     }
 
     /// The policy with that content.

@@ -218,7 +218,7 @@ codes! {
     /// The workload comes with the content of an earlier version of the policy. It is let through, because it cannot be updated
     /// here.
     121 Outdated "Give the earlier policy with `--earlier`, or take the content out: `scpol uninject`. A rollout brings stored workloads up to date.";
-    /// A label or annotation of the workload, its pod template or pod resembles one of ours, and has no effect.
+    /// A label or annotation of the workload, its pod template or pod resembles one of ours or that of a parameter, and has no effect.
     123 MisspeltKey "Correct the key as the message says, or remove it.";
     /// A manifest is only a part of an object, as a kustomize patch: another tool completes it. Only the commands on files know this.
     124 PartialManifest "Give the complete manifest: `kubectl kustomize FOLDER`, or `helm template CHART`, prints it.";
@@ -297,6 +297,9 @@ codes! {
     /// A variable of the template has `merge`, which joins a `value` of the manifest. Where only the image of a container sets
     /// the variable, the container loses that value. `lint` reports each such policy.
     244 MergedOverImage "Make sure that images do not set the variable. Otherwise give it a `value` in the workload, with that of the image.";
+    /// A value that the workload, its Namespace or the policy's expression gives a parameter does not fit: another type, out of bounds, none
+    /// of the allowed values, or one that makes the template invalid.
+    245 ParameterRefused "Write a value that the message allows: `scpol parameters POLICY` lists them. Without the annotation, the default applies.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

@@ -9,14 +9,22 @@ use super::share;
 use super::tables::{self, INIT_CONTAINERS, List};
 use super::{Template, equal};
 use crate::api::v1alpha1::{Place, RawObject};
+use crate::parameters::Parameter;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::borrow::Cow;
 
 impl Template {
-    /// The same template in the form in which `marker` of a workload with its pod at `pod` lists it: with native
-    /// sidecars if one of its containers is an init container there.
+    /// The same template in the form in which `marker` of a workload with its pod at `pod` lists it: with the values that it
+    /// records, and with native sidecars if one of its containers is an init container there.
     pub(crate) fn as_listed(&self, pod: &str, marker: &Marker) -> Cow<'_, Self> {
+        match self.with_values(&self.recorded(marker, Parameter::may_be)) {
+            Cow::Borrowed(valued) => valued.in_form(pod, marker),
+            Cow::Owned(valued) => Cow::Owned(valued.in_form(pod, marker).into_owned()),
+        }
+    }
+
+    fn in_form(&self, pod: &str, marker: &Marker) -> Cow<'_, Self> {
         let is_native = |listed: &Listed| {
             matches!(listed.what, What::Item(list) if list.field == INIT_CONTAINERS)
                 && self.spec.containers.iter().any(|item| item.get("name").is_some_and(|name| name == listed.split().0))

@@ -19,6 +19,7 @@ pub(crate) const UNNAMED: fn(char) -> bool = |c| c < ' ' || c == '"' || c == '\\
 
 /// The additions of a policy to a workload.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(from = "Written", into = "Written")]
 pub struct Marker {
     /// The version of this format.
     pub v: u32,
@@ -28,17 +29,44 @@ pub struct Marker {
     /// (`/spec/containers/envoy`). Created lists and maps come before their contents. Each marker lists what it shares with
     /// others, too: an item that several policies add alike, and the created list that holds it. The last marker to be
     /// undone removes them. Earlier releases listed an item, and a list that existed before, in the first marker only.
-    #[serde(default)]
     pub added: Vec<String>,
     /// The created lists and maps in [`Self::added`] that were `null` before, not absent: possible in files, not on
     /// servers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nulls: Vec<String>,
+    /// The values that parameters have in the workload, as `name=value`, with `~0` for `~`, in the order of the policy. A parameter that
+    /// is not here has what stands in the template.
+    pub values: Vec<String>,
+}
+
+/// A [`Marker`] as JSON.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    v: u32,
+    hash: String,
+    /// The values first, which begin with no `/`: for a reader that does not know them, they are pointers to nothing.
+    #[serde(default)]
+    added: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    nulls: Vec<String>,
+}
+
+impl From<Written> for Marker {
+    fn from(Written { v, hash, mut added, nulls }: Written) -> Self {
+        let first = added.iter().position(|entry| entry.starts_with('/')).unwrap_or(added.len());
+        let values = added.drain(..first).collect();
+        Self { v, hash, added, nulls, values }
+    }
+}
+
+impl From<Marker> for Written {
+    fn from(Marker { v, hash, added, nulls, values }: Marker) -> Self {
+        Self { v, hash, added: values.into_iter().chain(added).collect(), nulls }
+    }
 }
 
 impl Default for Marker {
     fn default() -> Self {
-        Self { v: VERSION, hash: String::new(), added: Vec::new(), nulls: Vec::new() }
+        Self { v: VERSION, hash: String::new(), added: Vec::new(), nulls: Vec::new(), values: Vec::new() }
     }
 }
 
@@ -52,6 +80,17 @@ impl Marker {
                 }
             }
         }
+    }
+
+    /// The value that the parameter `name` has; none if it is not listed.
+    pub fn value(&self, name: &str) -> Option<String> {
+        let of_name = |entry: &String| Some(entry.strip_prefix(name)?.strip_prefix('=')?.replace("~0", "~"));
+        self.values.iter().find_map(of_name)
+    }
+
+    /// The entry for the `value` of the parameter `name`.
+    pub(crate) fn entry(name: &str, value: &str) -> String {
+        format!("{name}={}", value.replace('~', "~0"))
     }
 
     /// The value of the annotation.
@@ -140,7 +179,9 @@ pub(super) fn parse(value: &str) -> Option<Marker> {
     let is_hash =
         marker.hash.len() == 16 && marker.hash.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     let is_pointer = |text: &String| text.split('~').skip(1).all(|escaped| escaped.starts_with(['0', '1']));
-    let is_ours = marker.v == VERSION && is_hash && marker.added.iter().chain(&marker.nulls).all(is_pointer);
+    let is_ours = marker.v == VERSION
+        && is_hash
+        && [&marker.added, &marker.nulls, &marker.values].into_iter().flatten().all(is_pointer);
     if !is_ours || serde_json::to_string(&marker).ok()? != value {
         return None;
     }

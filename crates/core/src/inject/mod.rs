@@ -32,6 +32,7 @@ pub(crate) mod tables;
 mod undo;
 pub(crate) mod unmet;
 pub(crate) mod value;
+mod valued;
 
 pub use edits::{Edit, all_told};
 pub use listed::LeftoverCause;
@@ -40,6 +41,7 @@ pub use obstacle::Conflict;
 pub use presence::Presence;
 pub use undo::{Leftover, Undone, undo, undo_anywhere};
 pub(crate) use undo::{is_joint, undo_known, undo_those};
+pub use valued::Values;
 
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
@@ -59,7 +61,9 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use tables::{ANNOTATIONS, Entries, INNER, LISTS, List, MAPS};
+use valued::Valued;
 use wildmatch::WildMatch;
 
 /// A template that is ready to be injected.
@@ -83,6 +87,8 @@ pub struct Template {
     /// Its variables that join the workload's own of that name.
     pub(crate) joins: BTreeMap<String, Join>,
     needs: Needs,
+    /// None without parameters.
+    valued: Option<Arc<Valued>>,
 }
 
 impl Template {
@@ -99,6 +105,7 @@ impl Template {
             hash,
             out: references::out(&spec.env),
             joins,
+            valued: None,
             spec,
         }
     }
@@ -491,6 +498,7 @@ fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut [Group], bes
         let mut marker = stored.unwrap_or_else(|| Marker { hash: template.hash.clone(), ..Marker::default() });
         marker.extend(&created);
         marker.extend(&fresh);
+        marker.values = template.value_entries();
         Some(Addition { owner, key: template.marker_key.clone(), value: marker.to_value(), place: Place::After })
     });
     let markers: Vec<Addition> = markers.collect();

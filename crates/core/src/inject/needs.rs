@@ -228,6 +228,12 @@ impl Needs {
         needs
     }
 
+    /// The same where the marker has the `entries` of values, too.
+    pub(super) fn with_values(mut self, entries: &[String]) -> Self {
+        self.weight.fixed += entries.iter().map(|entry| written(entry) + AROUND).sum::<usize>();
+        self
+    }
+
     /// The needs of the same template with its containers as native sidecars.
     pub(super) fn as_native(&self) -> Self {
         let mut needs = self.clone();

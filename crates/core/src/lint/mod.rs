@@ -161,7 +161,7 @@ pub fn parse(object: &Value, site: &Site) -> Result<Policy, Vec<Violation>> {
         Ok(policy) => (Some(policy), Vec::new()),
         Err(violations) => (None, violations),
     };
-    of_server(object, parsed.as_ref().map(|policy| &policy.spec), site, &mut violations);
+    of_server(object, parsed.as_ref().map(|policy| &*policy.spec), site, &mut violations);
     // Without this fault, because the decision reports missing native sidecars.
     violations.retain(|violation| {
         violation.code != Code::NativeSidecarsUnavailable || violation.field != "spec.nativeSidecars"

@@ -139,6 +139,10 @@ fn in_vain(decision: &Decision, policies: &Policies, workload: &Workload, title:
         let note = || Note::new(Code::InHook, "spec.targets", goes(format!("it {message}")));
         notes.extend(decision.inject.iter().map(|policy| (policy.name.clone(), note())));
     }
+    for (policy, misspelt) in decision.misspelt(workload) {
+        let note = Note::new(Code::MisspeltKey, "spec.parameters", goes(misspelt));
+        notes.push((policy.name.clone(), note));
+    }
     for (code, message) in unheard(workload, || policies.iter().map(|policy| policy.name.as_str())) {
         let verb = if code == Code::MisspeltKey { "targets" } else { "is asked for by" };
         let note = || Note::new(code, "metadata.name", format!("{verb} {title}: {message}"));

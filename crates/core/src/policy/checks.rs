@@ -226,8 +226,9 @@ pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
 /// What `workload` says to us and does not reach us, with codes: the faults in values of `scpol.dev/inject`, and a key that resembles ours.
 /// `known` gives the names of all policies.
 pub fn unheard<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<(Code, String)> {
-    let values = odd_values(workload, known).into_iter().map(|message| (Code::InvalidOptOut, message));
-    values.chain(keys::misspelt(workload).map(|message| (Code::MisspeltKey, message))).collect()
+    let values = odd_values(workload, &known).into_iter().map(|message| (Code::InvalidOptOut, message));
+    let keys = keys::misspelt(workload, |name| known().any(|known| known == name));
+    values.chain(keys.map(|message| (Code::MisspeltKey, message))).collect()
 }
 
 /// The faults in `scpol.dev/inject` on `workload`: values that are empty or too long, and names that are not in `known`, the names of all
@@ -275,7 +276,8 @@ fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Ve
 
 /// The reason of row 6.
 pub(crate) fn injected(policy: &Policy) -> Reason {
-    let detail = format!("the marker has the current hash {}", policy.template_hash());
+    let outdated = policy.outdated_values().map(|values| format!("; {values}")).unwrap_or_default();
+    let detail = format!("the marker has the current hash {}{outdated}", policy.template_hash());
     Reason { row: 6, code: Code::AlreadyInjected, detail }
 }
 

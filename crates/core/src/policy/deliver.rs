@@ -4,30 +4,58 @@
 //! last complete rollout. Selection and everything else is that of the policy as it is stored.
 
 use super::extent::{Extent, Place};
-use super::{Policy, Reason, hash};
+use super::valued::{self, Valuation};
+use super::{Policy, Reason, Site, VersionedExpression, hash};
 use crate::api::code::Code;
-use crate::api::pod_schema::is_native_sidecar;
-use crate::api::v1alpha1::{Jobs, NativeSidecars, SidecarPolicySpec};
+use crate::api::pod_schema::{self, is_native_sidecar};
+use crate::api::v1alpha1::{self, Jobs, NativeSidecars, SidecarPolicySpec};
 use crate::content::{Content, Revision};
-use crate::inject::marker::Marker;
+use crate::inject::marker::{MAX_LENGTH, Marker};
 use crate::inject::presence::{Forms, presence, presence_of_items};
-use crate::inject::{self, Conflict, Edit, Loss, Presence, Template};
+use crate::inject::{self, Conflict, Edit, Loss, Presence, Template, Values};
+use crate::parameters::Parameter;
 use crate::workload::{Kind, Workload};
-use serde_json::Value;
-use std::sync::{Arc, OnceLock};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What a policy adds.
 #[derive(Clone, Debug)]
 pub(super) struct Added {
-    /// The template as it is written.
-    written: Template,
-    /// The same with its containers as native sidecars, made when it is first needed.
-    native: OnceLock<Template>,
+    form: Arc<Form>,
     /// The hash of its [`Content`]; none without a template.
     revision: Option<Arc<str>>,
     /// The known contents of the policy, the latest first: by them, what a workload carries of an earlier one is recognized.
     past: Arc<[Arc<Revision>]>,
+    /// The expressions of its parameters.
+    pub(super) expressions: Arc<[Option<VersionedExpression>]>,
+    /// Where the values come from, if it has those of one workload.
+    pub(super) valuation: Option<Arc<Valuation>>,
+    /// Forms with other values that were made before.
+    made: Arc<Mutex<HashMap<Values, Arc<Form>>>>,
 }
+
+/// A template, with the values of its parameters.
+#[derive(Debug)]
+struct Form {
+    /// The template as it is written.
+    written: Template,
+    /// The same with its containers as native sidecars, made when it is first needed.
+    native: OnceLock<Template>,
+    /// What is wrong with the template by its values.
+    fault: OnceLock<Option<String>>,
+}
+
+impl Form {
+    fn of(written: Template) -> Self {
+        Self { written, native: OnceLock::new(), fault: OnceLock::new() }
+    }
+}
+
+/// The most forms with values that are kept of one policy: each is as large as its template, and users choose the values.
+const MOST_FORMS: usize = 16;
+/// The most bytes that the values of a policy take in a marker: a quarter of the longest marker.
+const MOST_VALUES: usize = MAX_LENGTH / 4;
 
 impl Added {
     /// What the policy `name` with that `spec` adds.
@@ -35,7 +63,14 @@ impl Added {
         let content = Content::of(spec);
         let revision = content.as_ref().map(|content| Arc::from(content.hash()));
         let written = content.unwrap_or_default().template_of(name);
-        Self { written, native: OnceLock::new(), revision, past: Arc::default() }
+        Self {
+            form: Arc::new(Form::of(written)),
+            revision,
+            past: Arc::default(),
+            expressions: valued::expressions(&spec.parameters),
+            valuation: None,
+            made: Arc::default(),
+        }
     }
 }
 
@@ -88,6 +123,9 @@ impl<'a> Delivered<'a> {
 /// # Errors
 /// The reason if it cannot be delivered.
 pub fn deliver<'a>(policy: &'a Policy, workload: &Workload, native_sidecars: bool) -> Result<Delivered<'a>, Reason> {
+    if let Some(reason) = policy.refused_value() {
+        return Err(reason.clone());
+    }
     match policy.refused(native_sidecars).find(|refused| refused.is_in(workload)) {
         Some(refused) => Err(refused.reason()),
         None => policy.form(workload.ends(), native_sidecars).map(Delivered),
@@ -152,11 +190,49 @@ impl Policy {
     /// The same policy with another `content` for all: it selects the same workloads, and adds what `content` says.
     #[must_use]
     pub fn with_content(&self, content: &Content) -> Self {
-        let Content { template, position, native_sidecars, jobs } = content.clone();
-        let spec = SidecarPolicySpec { template: Some(template), position, native_sidecars, jobs, ..self.spec.clone() };
+        let Content { template, position, native_sidecars, jobs, parameters } = content.clone();
+        let template = Some(template);
+        let stored = SidecarPolicySpec::clone(&self.spec);
+        let spec = SidecarPolicySpec { template, position, native_sidecars, jobs, parameters, ..stored };
         let added = Added { past: self.added.past.clone(), ..Added::of(&self.name, &spec) };
         let spec_hash = hash(&spec);
-        Self { spec_hash, added, share: Share::All, spec, ..self.clone() }
+        Self { spec_hash, added, share: Share::All, spec: Arc::new(spec), ..self.clone() }
+    }
+
+    /// The same policy with `values` of its parameters, for one workload.
+    pub(super) fn with_values(&self, values: &[Option<String>]) -> Self {
+        let mut made = self.added.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.len() >= MOST_FORMS {
+            made.clear();
+        }
+        let make = |values: &Values| Arc::new(Form::of(self.as_written().with_values(values).into_owned()));
+        let form = match made.get(values) {
+            Some(form) => form.clone(),
+            None => made.entry(values.to_vec()).or_insert_with_key(make).clone(),
+        };
+        drop(made);
+        Self { share: Share::All, added: Added { form, ..self.added.clone() }, ..self.clone() }
+    }
+
+    /// What is wrong with the template by its values: a fault that it does not have as it is written, such as a request above its limit,
+    /// or an image that the `site` does not allow.
+    pub(super) fn fault_of_values(&self, site: &Site) -> Option<String> {
+        let form = &self.added.form;
+        let fault = form.fault.get_or_init(|| {
+            if form.written.length_of_values() > MOST_VALUES {
+                return Some(format!(
+                    "its values have more than {} KiB together: write shorter ones",
+                    MOST_VALUES >> 10
+                ));
+            }
+            let faults = |template: &v1alpha1::Template| pod_schema::in_template(&json!(template), None);
+            let before = faults(self.spec.template.as_ref()?);
+            let mut new = faults(&form.written.spec).into_iter().filter(|fault| !before.contains(fault));
+            new.next().map(|fault| format!("`{}` {}", fault.field, fault.message))
+        });
+        let is_free = self.as_written().parameters().any(Parameter::needs_trust);
+        let foreign = || site.trust.foreign_images_of(&form.written.spec).into_iter().next();
+        fault.clone().or_else(|| is_free.then(foreign).flatten().map(|(field, why)| format!("`{field}`: {why}")))
     }
 
     /// The same policy, which recognizes the contents of `past` in workloads. They come with the latest first.
@@ -183,7 +259,7 @@ impl Policy {
 
     /// The contents that it recognizes in workloads, besides its own. The latest comes first.
     pub fn past(&self) -> impl Iterator<Item = &Revision> {
-        self.added.past.iter().map(AsRef::as_ref).filter(|past| past.template.hash != self.added.written.hash)
+        self.added.past.iter().map(AsRef::as_ref).filter(|past| past.template.hash != self.added.form.written.hash)
     }
 
     /// The hash of its content; none without a template.
@@ -201,7 +277,7 @@ impl Policy {
 impl Policy {
     /// The template as it is written. No workload gets it because of that: see [`deliver`].
     pub fn as_written(&self) -> &Template {
-        &self.added.written
+        &self.added.form.written
     }
 
     /// The template for pods that end by themselves or not: a plain container would keep a pod from ending.
@@ -209,7 +285,7 @@ impl Policy {
     /// # Errors
     /// The reason if it cannot be delivered.
     pub(crate) fn form(&self, ends: bool, native_sidecars: bool) -> Result<&Template, Reason> {
-        let written = &self.added.written;
+        let written = &self.added.form.written;
         let is_wanted = match self.spec.native_sidecars {
             NativeSidecars::Never => false,
             NativeSidecars::Always => true,
@@ -220,7 +296,7 @@ impl Policy {
         }
         let missing = |code, detail: &str| Err(Reason { row: 8, code, detail: detail.to_owned() });
         match (native_sidecars, self.spec.native_sidecars, self.spec.jobs) {
-            (true, ..) => Ok(self.added.native.get_or_init(|| written.with_native_sidecars())),
+            (true, ..) => Ok(self.added.form.native.get_or_init(|| written.with_native_sidecars())),
             (false, NativeSidecars::Always, _) => {
                 missing(Code::NativeSidecarsUnavailable, "`spec.nativeSidecars: Always` needs Kubernetes 1.29 or later")
             }
@@ -245,19 +321,20 @@ impl Policy {
 
     /// True if and only if the policy cannot be served without native sidecars.
     pub fn needs_native_sidecars(&self) -> bool {
-        let template = &self.added.written.spec;
+        let template = &self.added.form.written.spec;
         let always = self.spec.native_sidecars == NativeSidecars::Always && !template.containers.is_empty();
         always || template.init_containers.iter().any(is_native_sidecar)
     }
 
     /// Whether a level of the Pod Security Standards would reject a template of the policy.
     pub(super) fn is_against_a_level(&self) -> bool {
-        self.added.written.is_against_a_level() || self.earlier().is_some_and(|earlier| earlier.is_against_a_level())
+        self.added.form.written.is_against_a_level()
+            || self.earlier().is_some_and(|earlier| earlier.is_against_a_level())
     }
 
     /// Whether the templates of both contradict each other.
     pub fn collides_with(&self, other: &Self) -> bool {
-        !inject::collisions(&[&self.added.written, &other.added.written]).is_empty()
+        !inject::collisions(&[&self.added.form.written, &other.added.form.written]).is_empty()
     }
 }
 
@@ -265,22 +342,22 @@ impl Policy {
 impl Policy {
     /// The hash of the template, as in markers. The revision has more than the template.
     pub fn template_hash(&self) -> &str {
-        &self.added.written.hash
+        &self.added.form.written.hash
     }
 
     /// The key of its marker, an annotation.
     pub fn marker_key(&self) -> &str {
-        &self.added.written.marker_key
+        &self.added.form.written.marker_key
     }
 
     /// The policy's marker on `workload`; none if missing or unreadable.
     pub fn marker(&self, workload: &Workload) -> Option<Marker> {
-        self.added.written.marker(&self.view(workload))
+        self.added.form.written.marker(&self.view(workload))
     }
 
     /// Whether `workload` has the policy's marker with the current hash. Users can write it: see [`Self::presence_beside`].
     pub fn is_claimed(&self, workload: &Workload) -> bool {
-        self.added.written.is_claimed(&self.view(workload))
+        self.added.form.written.is_claimed(&self.view(workload))
     }
 
     /// How much of the policy's content `workload` has, where `others` match, too: containers that they name are not the
@@ -291,12 +368,12 @@ impl Policy {
         others: impl IntoIterator<Item = &'a Arc<Policy>>,
     ) -> Presence {
         let others: Vec<&Template> = others.into_iter().map(|other| other.as_written()).collect();
-        presence(&self.view(workload), &self.added.written, self.forms(&workload.kind), &others)
+        presence(&self.view(workload), &self.added.form.written, self.forms(&workload.kind), &others)
     }
 
     /// The same without additions to the user's containers, which depend on the other policies.
     pub fn presence_of_items(&self, workload: &Workload) -> Presence {
-        presence_of_items(&self.view(workload), &self.added.written, self.forms(&workload.kind))
+        presence_of_items(&self.view(workload), &self.added.form.written, self.forms(&workload.kind))
     }
 
     /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.
@@ -316,7 +393,7 @@ impl Policy {
     /// Whether `workload` has, under the policy's marker, exactly what an earlier content of it added. `workload` is a
     /// [`Self::view`].
     pub(crate) fn carries_past(&self, workload: &Workload) -> bool {
-        let Some(marker) = self.added.written.marker(workload) else { return false };
+        let Some(marker) = self.added.form.written.marker(workload) else { return false };
         let at = workload.pod_pointer();
         let mut of_marker = self.past().filter(|past| past.template.hash == marker.hash);
         of_marker.any(|past| inject::edits::is_exact(workload, &past.template.as_listed(&at, &marker), &marker))
@@ -325,17 +402,17 @@ impl Policy {
     /// The same for an earlier content or the present one.
     pub(crate) fn carries_known(&self, workload: &Workload) -> bool {
         let is_present = |marker: Marker| {
-            let written = &self.added.written;
+            let written = &self.added.form.written;
             marker.hash == written.hash
                 && inject::edits::is_exact(workload, &written.as_listed(&workload.pod_pointer(), &marker), &marker)
         };
-        self.added.written.marker(workload).is_some_and(is_present) || self.carries_past(workload)
+        self.added.form.written.marker(workload).is_some_and(is_present) || self.carries_past(workload)
     }
 
     /// How `workload` differs from what the content that its marker names added to it. Empty without a marker, or if that content
     /// is unknown.
     pub fn edits(&self, workload: &Workload) -> Vec<Edit> {
-        let (workload, written) = (&*self.view(workload), &self.added.written);
+        let (workload, written) = (&*self.view(workload), &self.added.form.written);
         let Some(marker) = written.marker(workload) else { return Vec::new() };
         let past = || self.past().map(|past| &past.template).find(|past| past.hash == marker.hash);
         let Some(added) = Some(written).filter(|own| own.hash == marker.hash).or_else(past) else { return Vec::new() };
@@ -346,7 +423,7 @@ impl Policy {
     /// place it takes count as its own: the last of all of them.
     pub fn loss(&self, old: &Workload, new: &Workload) -> Option<Loss> {
         let (old, new) = (&*self.view(old), &*self.view(new));
-        let own = inject::loss(&self.added.written, old, new);
+        let own = inject::loss(&self.added.form.written, old, new);
         if self.spec.replaces.is_empty() || own == Some(Loss::Content) {
             return own;
         }
@@ -356,7 +433,7 @@ impl Policy {
 
     /// The body of `workload` with the policy's marker narrowed to what the policy adds; none if that is all it lists.
     pub(crate) fn narrowed(&self, workload: &Workload) -> Option<Value> {
-        let (view, template) = (self.view(workload), &self.added.written);
+        let (view, template) = (self.view(workload), &self.added.form.written);
         template.narrowed(&view, &template.marker(&view)?)
     }
 }

@@ -16,8 +16,8 @@ const TYPOS: usize = 2;
 const LONGEST: usize = 317;
 
 /// The message about the keys of `workload`, its pod template or pod that resemble ours and are none. It names the
-/// first, and counts the others.
-pub(super) fn misspelt(workload: &Workload) -> Option<String> {
+/// first, and counts the others. Keys under the domain of a policy, of whose name `is_policy` is true, are for its parameters.
+pub(super) fn misspelt(workload: &Workload, is_policy: impl Fn(&str) -> bool) -> Option<String> {
     let pod = workload.pod().filter(|_| workload.kind.template_path().is_some_and(|path| !path.is_empty()));
     let places = [(Some(&workload.body), ""), (pod, " of the pod template")];
     let keys = places.into_iter().flat_map(|(at, of)| {
@@ -26,7 +26,11 @@ pub(super) fn misspelt(workload: &Workload) -> Option<String> {
             entries.into_iter().flat_map(|entries| entries.keys()).map(move |key| (key, word, of))
         })
     });
-    let mut odd = keys.filter(|(key, ..)| is_odd(key));
+    let is_of_parameter = |key: &str| {
+        let policy = key.split_once('/').and_then(|(domain, _)| domain.strip_suffix(GROUP)?.strip_suffix('.'));
+        policy.is_some_and(&is_policy)
+    };
+    let mut odd = keys.filter(|(key, ..)| is_odd(key) && !is_of_parameter(key));
     let (key, word, of) = odd.next()?;
     let meant = match meant(key) {
         Some(meant) => format!("did you mean `{meant}`?"),
@@ -69,6 +73,10 @@ mod tests {
     use super::*;
     use crate::workload::Kind;
     use serde_json::{Value, json};
+
+    fn misspelt(workload: &Workload) -> Option<String> {
+        super::misspelt(workload, |policy| policy == "mesh")
+    }
 
     fn deployment(own: &Value, template: &Value) -> Workload {
         let body = json!({"metadata": own, "spec": {"template": {"metadata": template, "spec": {}}}});

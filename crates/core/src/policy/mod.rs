@@ -11,6 +11,7 @@ mod reference;
 pub(crate) mod refused;
 pub(crate) mod scope;
 mod site;
+mod valued;
 mod versioned;
 
 use crate::api::CONTACT_KEY;
@@ -30,6 +31,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+pub use valued::{Given, Source};
 pub use versioned::VersionedExpression;
 pub(crate) use versioned::dialect;
 
@@ -41,7 +43,7 @@ pub struct Policy {
     /// What tells its object from others of its name.
     pub meta: Meta,
     /// The spec as parsed, defaults filled in.
-    pub spec: SidecarPolicySpec,
+    pub spec: Arc<SidecarPolicySpec>,
     /// First 16 hex digits of the SHA-256 of the spec as parsed. Unlike the generation, every server has it.
     pub spec_hash: String,
     /// The initializer name under which the Initializer engine registers it.
@@ -53,8 +55,8 @@ pub struct Policy {
     /// `spec.validations`, compiled.
     pub validations: Vec<CompiledValidation>,
     /// The pace and the steps of its rollouts, with defaults for what the spec leaves out. Some if and only if it rolls.
-    pub rolling: Option<RollingUpdate>,
-    namespaces: checks::NamespaceLists,
+    pub rolling: Option<Arc<RollingUpdate>>,
+    namespaces: Arc<checks::NamespaceLists>,
     added: deliver::Added,
     /// What a rollout in steps makes of it.
     share: deliver::Share,
@@ -171,11 +173,11 @@ impl Policy {
                 })
                 .collect(),
             validations: spec.validations.iter().filter_map(CompiledValidation::compile).collect(),
-            rolling: spec.rolling_update(),
-            namespaces: checks::NamespaceLists::of(&spec),
+            rolling: spec.rolling_update().map(Arc::new),
+            namespaces: Arc::new(checks::NamespaceLists::of(&spec)),
             added: deliver::Added::of(name, &spec),
             share: deliver::Share::All,
-            spec,
+            spec: Arc::new(spec),
         }
     }
 
@@ -218,7 +220,7 @@ impl Policy {
     /// True if and only if every decision needs the Namespace object.
     pub fn selects_by_namespace(&self) -> bool {
         let reads = |expression: &Arc<VersionedExpression>| expression.source().contains("namespaceObject");
-        self.spec.namespace_selector.is_some() || self.expressions().any(reads)
+        self.spec.namespace_selector.is_some() || self.expressions().any(reads) || self.values_read_namespaces()
     }
 
     /// True if and only if it takes the place of other policies.
@@ -347,9 +349,11 @@ const REFUSALS: [u8; 2] = [4, 5];
 /// Every valid policy at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    by_reference: HashMap<PolicyRef, Arc<Policy>>,
-    by_initializer: HashMap<String, PolicyRef>,
+    by_reference: Arc<HashMap<PolicyRef, Arc<Policy>>>,
+    by_initializer: Arc<HashMap<String, PolicyRef>>,
     in_order: Vec<Arc<Policy>>,
+    /// Those of [`Self::in_order`] that have values for one workload.
+    valued: Vec<Arc<Policy>>,
     read_namespaces: bool,
 }
 
@@ -377,7 +381,8 @@ impl Policies {
         let mut in_order: Vec<_> = by_reference.values().cloned().collect();
         in_order.sort_by(|a, b| Policy::by_priority(a, b));
         let read_namespaces = in_order.iter().any(|policy| policy.reads_namespaces());
-        Self { by_reference, by_initializer, in_order, read_namespaces }
+        let (by_reference, by_initializer) = (Arc::new(by_reference), Arc::new(by_initializer));
+        Self { by_reference, by_initializer, in_order, valued: Vec::new(), read_namespaces }
     }
 
     /// The policies with the content that `workload` gets if it is new, by priority.
@@ -387,12 +392,13 @@ impl Policies {
 
     /// That policy.
     pub fn get(&self, policy: &PolicyRef) -> Option<&Arc<Policy>> {
-        self.by_reference.get(policy)
+        let valued = self.valued.iter().find(|valued| valued.reference() == *policy);
+        valued.or_else(|| self.by_reference.get(policy))
     }
 
     /// The policy that registers under `initializer`.
     pub fn by_initializer(&self, initializer: &str) -> Option<&Arc<Policy>> {
-        self.by_reference.get(self.by_initializer.get(initializer)?)
+        self.get(self.by_initializer.get(initializer)?)
     }
 
     /// True if and only if [`Policy::reads_namespaces`] holds for a policy.

@@ -2,10 +2,11 @@
 
 use super::{Carries, Cause, Goal, NextAction, Unchanged, carries, pod, template_update, untouchable};
 use crate::api::v1alpha1::{NativeSidecars, PodUpdate, Template};
-use crate::content::Revision;
+use crate::content::{Content, Revision};
 use crate::policy::{Policy, Site};
 use crate::workload::{Kind, Workload};
 use jiff::Timestamp;
+use json_patch::Patch;
 
 /// The annotation of a pod template with which kubectl restarts workloads.
 pub const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
@@ -53,7 +54,7 @@ pub fn next_action<'a>(
         return match untouchable(workload) {
             Some(left) => NextAction::Leave(left),
             None if is_pod => restart(),
-            None => NextAction::RestartTemplate,
+            None => revalued(workload, goal).map_or(NextAction::RestartTemplate, NextAction::PatchTemplate),
         };
     }
     if !is_pod {
@@ -72,6 +73,16 @@ pub fn next_action<'a>(
         }
         action => action,
     }
+}
+
+/// The change that gives `workload`, which has the content of the `goal` and is to be restarted, the values of parameters that its sources
+/// give now; none if nothing changes, or nothing can.
+fn revalued(workload: &Workload, goal: Goal<'_>) -> Option<Patch> {
+    goal.to.valued_for(workload, goal.site).outdated_values()?;
+    let content = Content::of(&goal.to.spec)?;
+    let present = Revision::new(&goal.to.name, 0, content);
+    let change = template_update(workload, [&present], goal).ok()?;
+    (!change.patch.is_empty()).then_some(change.patch)
 }
 
 /// When the pods of `workload` began: the creation time of a pod. For another workload: the last `kubectl rollout restart`,

@@ -185,6 +185,7 @@ pub struct TemplateChange {
 /// edited is there: a rollout leaves it as it is. If the policy restores what was edited, it is not.
 pub fn carries(workload: &Workload, policy: &Policy, site: &Site) -> Carries {
     let workload = &*policy.view(workload);
+    let policy = &*policy.as_recorded(workload);
     let replaced = policy.replaced_markers(workload).next();
     let Some(marker) = policy.marker(workload) else {
         return match replaced {
@@ -236,6 +237,8 @@ pub fn template_update<'a>(
     let bare = bare.as_ref().unwrap_or(workload);
     let own = OwnContent::of(bare, known, names, goal.to.spec.restores_edited())?;
     let decision = verdict(&own.workload, goal)?;
+    let valued = decision.injected(&goal.to.name).cloned();
+    let goal = Goal { to: valued.as_deref().unwrap_or(goal.to), ..goal };
     let planned = plan(&own.workload, own.marker.as_ref(), goal, &decision)?;
     own.change(workload, planned.body, planned.leftovers, goal.policies)
 }

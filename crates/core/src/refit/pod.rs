@@ -34,6 +34,8 @@ pub(super) fn change<'a>(
         Ok(decision) => decision,
         Err(left) => return NextAction::Leave(left),
     };
+    let valued = decision.injected(&goal.to.name).cloned();
+    let goal = Goal { to: valued.as_deref().unwrap_or(goal.to), ..goal };
     let own = goal.to.marker_names().filter_map(|name| marker::read(pod, name));
     let own = own.reduce(|mut all, marker| {
         all.extend(&marker);

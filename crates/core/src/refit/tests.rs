@@ -484,7 +484,7 @@ fn content_that_another_policy_has_too_is_not_taken_from_it() {
         assert_eq!(result, if is_kept { Ok(Carries::This) } else { collides }, "{volume:?} {label:?}");
     }
     // A policy that does not match any more keeps its own as well, and so does one that is deleted.
-    let mut deselected = other.spec.clone();
+    let mut deselected = (*other.spec).clone();
     deselected.namespaces = Some(vec!["elsewhere".into()]);
     let mut spec_of_other = serde_json::to_value(&deselected).unwrap();
     spec_of_other.as_object_mut().unwrap().remove("targets");

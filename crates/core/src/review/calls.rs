@@ -39,15 +39,16 @@ pub(super) fn decide(
             Some(old) => Decision::of_update(policies, [old.into(), new.into()], site, acts, |_| true),
         };
     }
-    let bare = without_ours(new, policies);
+    let bare = without_ours(new, policies, site);
     let mut decision = match old {
         None => of_create(&bare),
         Some(old) => {
-            let sides = [Side { stored: old, bare: &without_ours(old, policies) }, Side { stored: new, bare: &bare }];
+            let sides =
+                [Side { stored: old, bare: &without_ours(old, policies, site) }, Side { stored: new, bare: &bare }];
             Decision::of_update(policies, sides, site, &acts, |loss| loss == Loss::Marker)
         }
     };
-    decision.judge_stored(&bare, new);
+    decision.judge_stored(&bare, new, site);
     decision
 }
 
@@ -62,7 +63,10 @@ pub(super) fn response<'a>(call: Call, uid: &'a str, workload: &Workload, decisi
             let failed =
                 decision.rest.iter().filter(|left| left.outcome == Outcome::Failed && left.reason.row != JUDGED);
             let told = |left: &Left| told_of(left, &format!("does not inject this {kind}"));
-            response.warnings = warnings(failed.map(told));
+            let misspelt = decision.misspelt(workload).into_iter();
+            let misspelt = misspelt
+                .map(|(policy, what)| sentence(&policy, &format!("sees this {kind}"), Code::MisspeltKey, &what));
+            response.warnings = warnings(failed.map(told).chain(misspelt));
             response.with_patch(&patch)
         }
         Call::Validate => {
@@ -92,7 +96,8 @@ fn sentence(policy: &Policy, predicate: &str, code: Code, detail: &str) -> Strin
 
 /// `stored` without what `policies` have added in its current form. A marker takes away only what its policy adds:
 /// otherwise it could hide content of the user's from selectors and expressions.
-fn without_ours<'a>(stored: &'a Workload, policies: &Policies) -> Cow<'a, Workload> {
+fn without_ours<'a>(stored: &'a Workload, policies: &Policies, site: &Site) -> Cow<'a, Workload> {
+    let policies = policies.valued(stored, None, site);
     let is_ours = |policy: &&Arc<Policy>| policy.kinds.contains(&stored.kind) && policy.is_injected(stored);
     let ours: Vec<&Arc<Policy>> = policies.at(stored).filter(is_ours).collect();
     let mut narrowed = Cow::Borrowed(stored);

@@ -109,6 +109,9 @@ pub(super) fn is_expressible(policy: &Policy) -> Result<(), Inexpressible> {
     if !policy.as_written().spec.share.is_empty() {
         return Err(Inexpressible::new("its template has `share`"));
     }
+    if policy.has_parameters() {
+        return Err(Inexpressible::new("it has `parameters`"));
+    }
     match policy.as_written().joins.keys().next() {
         Some(name) => Err(Inexpressible::new(format!("variable `{name}` of its template has `merge`"))),
         None => Ok(()),

@@ -1,0 +1,78 @@
+//! Templates with parameters: the values that a template has, and those that a marker records.
+
+use super::marker::Marker;
+use super::{Template, hash};
+use crate::api::v1alpha1;
+use crate::parameters::{Parameter, Parameters};
+use serde_json::json;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The values of the parameters of a template, in their order. None: what stands in the template stays.
+pub type Values = Vec<Option<String>>;
+
+/// The parameters of a template, with their values.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Valued {
+    parameters: Arc<Parameters>,
+    /// The template as it is written.
+    written: Arc<v1alpha1::Template>,
+    values: Values,
+}
+
+impl Template {
+    /// The same with the parameters that the policy has declared. No value is given yet.
+    #[must_use]
+    pub fn with_parameters(self, declared: &[v1alpha1::Parameter], written: &v1alpha1::Template) -> Self {
+        if declared.is_empty() {
+            return self;
+        }
+        // Its faults have been reported when the policy was accepted.
+        let (parameters, _) = Parameters::parse(&self.policy, declared, written);
+        let hash = hash(&json!({ "template": written, "parameters": parameters.identity() }));
+        let values = vec![None; parameters.iter().count()];
+        let valued = Valued { parameters: Arc::new(parameters), written: Arc::new(written.clone()), values };
+        Self { hash, valued: Some(Arc::new(valued)), ..self }
+    }
+
+    /// Its parameters.
+    pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+        self.valued.iter().flat_map(|valued| valued.parameters.iter())
+    }
+
+    /// The values of [`Self::parameters`].
+    pub fn values(&self) -> &[Option<String>] {
+        self.valued.as_ref().map_or(&[], |valued| &valued.values)
+    }
+
+    /// The same template with other `values`. Its hash stays: it is that of the policy.
+    #[must_use]
+    pub fn with_values(&self, values: &[Option<String>]) -> Cow<'_, Self> {
+        let Some(valued) = self.valued.as_ref().filter(|valued| valued.values != values) else {
+            return Cow::Borrowed(self);
+        };
+        let spec = valued.parameters.applied(&valued.written, values);
+        let valued = Valued { values: values.to_vec(), ..Valued::clone(valued) };
+        let template = Self::new(&self.policy, &spec, self.position);
+        let valued = Self { hash: self.hash.clone(), valued: Some(Arc::new(valued)), ..template };
+        let needs = valued.needs.clone().with_values(&valued.value_entries());
+        Cow::Owned(Self { needs, ..valued })
+    }
+
+    /// The values that `marker` records, of parameters of which `may_be` is true for the value. For others, what stands in the template.
+    pub(crate) fn recorded(&self, marker: &Marker, may_be: impl Fn(&Parameter, &str) -> bool) -> Values {
+        let of = |parameter: &Parameter| marker.value(&parameter.name).filter(|value| may_be(parameter, value));
+        self.parameters().map(of).collect()
+    }
+
+    /// The bytes of its values in a marker.
+    pub(crate) fn length_of_values(&self) -> usize {
+        self.value_entries().iter().map(|entry| json!(entry).to_string().len()).sum()
+    }
+
+    /// The entries of a marker for its values.
+    pub(super) fn value_entries(&self) -> Vec<String> {
+        let given = self.parameters().zip(self.values());
+        given.filter_map(|(parameter, value)| Some(Marker::entry(&parameter.name, value.as_ref()?))).collect()
+    }
+}

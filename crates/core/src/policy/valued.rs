@@ -1,0 +1,423 @@
+//! The values that a workload gives the parameters of a policy: [`Policies::valued`]. All else sees policies with their values.
+//!
+//! A workload that carries the content of the policy, as its marker says, keeps the values of the marker: an annotation that is edited
+//! later makes it outdated, and changes nothing in it. Users can write markers. So on a create, and for what an update adds to a marker,
+//! a value of the marker counts only if the content is there with it, if it is within the bounds, and if the author of the workload may
+//! choose it, or it is what the sources give, or it is an amount: other admission changes amounts that expressions read. So does one of
+//! a pod that a controller has made from a template with the content: its own labels and name may give another one.
+
+use super::{Policies, Policy, Reason, Site, VersionedExpression, checks};
+use crate::api::code::Code;
+use crate::api::similar;
+use crate::api::v1alpha1::{Parameter as Declared, ParameterType};
+use crate::inject::marker::Marker;
+use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS};
+use crate::inject::{Presence, Values, marker, undo_anywhere};
+use crate::outside::shown;
+use crate::parameters::Parameter;
+use crate::workload::{Kind, Workload};
+use admission_cel::{Budget, Gives};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Where the value of a parameter comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The template: nothing else gives one.
+    Template,
+    /// An annotation of the pod template, or of the pod.
+    OfPod(String),
+    /// An annotation of the workload.
+    OfWorkload(String),
+    /// An annotation or a label of the Namespace: the noun and the key.
+    OfNamespace(&'static str, String),
+    /// The expression of the parameter.
+    Expression,
+    /// The marker: the workload was injected with it.
+    Recorded,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Template => write!(f, "the template"),
+            Self::OfPod(key) => write!(f, "annotation `{key}` of the pod"),
+            Self::OfWorkload(key) => write!(f, "annotation `{key}`"),
+            Self::OfNamespace(noun, key) => write!(f, "{noun} `{key}` of the Namespace"),
+            Self::Expression => write!(f, "`expression`"),
+            Self::Recorded => write!(f, "the injection"),
+        }
+    }
+}
+
+/// The value of a parameter in a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The name of the parameter.
+    pub name: String,
+    /// The value, or what is wrong with what the source gives. None: what stands in the template.
+    pub value: Result<Option<String>, String>,
+    /// Where it comes from.
+    pub source: Source,
+    /// What the sources give now, if the workload was injected with another value.
+    pub outdated_by: Option<String>,
+}
+
+/// What a policy adds to a workload by its values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Valuation {
+    given: Vec<Given>,
+    /// Why it cannot be injected.
+    refused: Option<Reason>,
+}
+
+/// The compiled expressions of parameters, by their index.
+pub(super) fn expressions(declared: &[Declared]) -> Arc<[Option<VersionedExpression>]> {
+    let compile =
+        |parameter: &Declared| VersionedExpression::compile(parameter.expression.as_ref()?, Gives::Value).ok();
+    declared.iter().map(compile).collect()
+}
+
+impl Policies {
+    /// The policies with the values that `workload` gives their parameters, and with the content that it gets if it is new. `old` is the
+    /// object before an update.
+    pub fn valued(&self, workload: &Workload, old: Option<&Workload>, site: &Site) -> Cow<'_, Self> {
+        let has_any =
+            |policy: &Arc<Policy>| policy.has_parameters() || policy.earlier().is_some_and(|it| it.has_parameters());
+        let is_of_kind = |kind: &Arc<Kind>| kind.resource == workload.kind.resource;
+        let needs = |policy: &Arc<Policy>| has_any(policy) && policy.kinds.iter().any(is_of_kind);
+        if !self.in_order.iter().any(needs) {
+            return Cow::Borrowed(self);
+        }
+        let bare = without_policies(workload);
+        let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old };
+        let mut policies = self.clone();
+        for policy in policies.in_order.iter_mut().filter(|policy| needs(policy)) {
+            *policy = Arc::new(policy.at(workload).valued(sides, site));
+            policies.valued.push(policy.clone());
+        }
+        Cow::Owned(policies)
+    }
+}
+
+/// `workload` without what any policy has added, as expressions see it; none if it has no marker. Of a pod with the content of its
+/// template, only containers are known.
+fn without_policies(workload: &Workload) -> Option<Workload> {
+    if workload.kind.is_in_table() && !marker::is_marked(workload) {
+        return None;
+    }
+    let mut bare = undo_anywhere(workload, &[]).map(|undone| workload.with_body(undone.body))?;
+    if workload.kind.is_pod() {
+        let of_template = marker::all(workload).filter(|marker| marker::is_of_template(workload, marker));
+        let pointers: Vec<String> = of_template.flat_map(|marker| marker.added).collect();
+        let names: HashSet<String> = pointers.iter().filter_map(|pointer| marker::container(pointer)).collect();
+        for list in [CONTAINERS, INIT_CONTAINERS] {
+            if let Some(items) = bare.body["spec"].get_mut(list).and_then(Value::as_array_mut) {
+                items.retain(|item| !item["name"].as_str().is_some_and(|name| names.contains(name)));
+            }
+        }
+    }
+    Some(bare)
+}
+
+/// Whether `workload` is a pod that a controller has made from a template with the content that `marker` lists.
+fn is_made(workload: &Workload, marker: &Marker) -> bool {
+    workload.kind.is_pod() && workload.controller().is_some() && marker::is_of_template(workload, marker)
+}
+
+/// A workload that is judged.
+#[derive(Clone, Copy)]
+struct Sides<'a> {
+    workload: &'a Workload,
+    /// Without what policies have added.
+    bare: &'a Workload,
+    /// Before an update.
+    old: Option<&'a Workload>,
+}
+
+impl Policy {
+    /// Whether its content has parameters.
+    pub fn has_parameters(&self) -> bool {
+        self.as_written().parameters().next().is_some()
+    }
+
+    /// The values of its parameters in the workload that it was valued for; empty for a policy as it is stored.
+    pub fn given(&self) -> &[Given] {
+        self.added.valuation.as_ref().map_or(&[], |valuation| &valuation.given)
+    }
+
+    /// The values with which the workload that it was valued for was injected, where its sources give others now, as a sentence.
+    pub fn outdated_values(&self) -> Option<String> {
+        let other = self.given().iter().filter_map(|given| {
+            let (is, now) = (given.value.as_ref().ok()?, given.outdated_by.as_ref()?);
+            let is = is.clone().or_else(|| default(self.as_written(), &given.name));
+            Some(format!("`{}` is {}, now {}", given.name, quoted(is.as_deref()), quoted(Some(now))))
+        });
+        let other: Vec<String> = other.collect();
+        (!other.is_empty()).then(|| format!("other values when it is made again: {}", other.join(", ")))
+    }
+
+    /// The annotations of `workload` that no parameter has and that are meant for one, each with a sentence: those under the policy's own
+    /// prefix, and those that are nearly the key of a parameter.
+    pub fn misspelt(&self, workload: &Workload) -> Vec<String> {
+        let keys: Vec<&str> = self.as_written().parameters().filter_map(|it| it.annotation.as_deref()).collect();
+        if !self.has_parameters() {
+            return Vec::new();
+        }
+        let own = format!("{}.scpol.dev/", self.name);
+        let on = |body: &Value| {
+            body["metadata"]["annotations"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+        };
+        let mut there: BTreeSet<String> = on(&workload.body);
+        there.extend(workload.pod().map(on).into_iter().flatten());
+        let domain = |key: &str| key.split_once('/').map(|(domain, _)| domain.to_owned());
+        let domains: BTreeSet<Option<String>> = keys.iter().map(|key| domain(key)).collect();
+        let is_near = |key: &&String| key.starts_with(&own) || key.contains('/') && domains.contains(&domain(key));
+        let there = there.iter().filter(|key| !keys.contains(&key.as_str())).filter(is_near).take(MOST_COMPARED);
+        let sentence = |key: &String| {
+            let begins = || format!("no parameter has the annotation `{}`", shown(key));
+            let name = |key: &str| key.rsplit('/').next().map(str::to_owned).unwrap_or_default();
+            let of_domain: Vec<&str> = keys.iter().copied().filter(|of| domain(of) == domain(key)).collect();
+            let names: Vec<String> = of_domain.iter().map(|key| name(key)).collect();
+            let meant = similar(&name(key), names.iter().map(String::as_str));
+            match meant.and_then(|meant| of_domain.iter().find(|key| key.ends_with(&format!("/{meant}")))) {
+                Some(meant) => Some(format!("{}; did you mean `{meant}`?", begins())),
+                None => key.starts_with(&own).then(|| format!("{}: {}", begins(), listed_keys(&keys))),
+            }
+        };
+        there.filter_map(sentence).take(MOST_TOLD).collect()
+    }
+
+    /// Why a value keeps it out of the workload that it was valued for.
+    pub(super) fn refused_value(&self) -> Option<&Reason> {
+        self.added.valuation.as_ref()?.refused.as_ref()
+    }
+
+    /// Whether a value keeps it out of the workload that it was valued for.
+    pub fn is_refused_by_value(&self) -> bool {
+        self.refused_value().is_some()
+    }
+
+    /// Whether decisions need the Namespace object for the values.
+    pub(super) fn values_read_namespaces(&self) -> bool {
+        let reads = |expression: &VersionedExpression| expression.source().contains("namespaceObject");
+        self.as_written().parameters().any(|parameter| parameter.from_namespace)
+            || self.added.expressions.iter().flatten().any(reads)
+    }
+
+    /// The policy with the values that its marker on `workload` records: what `workload` has of it, whoever wrote the marker.
+    pub fn as_recorded(&self, workload: &Workload) -> Cow<'_, Self> {
+        match self.marker(workload).filter(|marker| self.has_parameters() && marker.hash == self.template_hash()) {
+            None => Cow::Borrowed(self),
+            Some(marker) => Cow::Owned(self.with_values(&self.as_written().recorded(&marker, Parameter::may_be))),
+        }
+    }
+
+    /// The policy with the values that `workload` gives its parameters.
+    pub fn valued_for(&self, workload: &Workload, site: &Site) -> Cow<'_, Self> {
+        if !self.has_parameters() {
+            return Cow::Borrowed(self);
+        }
+        let bare = without_policies(workload);
+        Cow::Owned(self.valued(Sides { workload, bare: bare.as_ref().unwrap_or(workload), old: None }, site))
+    }
+
+    fn valued(&self, sides: Sides<'_>, site: &Site) -> Self {
+        if !self.has_parameters() {
+            return self.clone();
+        }
+        let view = self.view(sides.workload);
+        let wanted = self.wanted(&self.view(sides.bare), site);
+        if let Some(kept) = self.kept(&view, sides.old, &wanted) {
+            return kept;
+        }
+        let before = sides.old.and_then(|old| self.before(old, &wanted, site)).unwrap_or_default();
+        let given: Vec<Given> = wanted
+            .into_iter()
+            .enumerate()
+            .map(|(at, given)| match before.get(at) {
+                Some(Some(value)) => Given { value: Ok(value.clone()), source: Source::Recorded, ..given },
+                _ => given,
+            })
+            .collect();
+        self.with_given(given, site)
+    }
+
+    /// The policy with the values of the marker on `workload`, if the content is there with them and each may be.
+    fn kept(&self, workload: &Workload, old: Option<&Workload>, wanted: &[Given]) -> Option<Self> {
+        let marker = self.current_marker(workload)?;
+        let before = old.and_then(|old| self.current_marker(&self.view(old)));
+        let is_stored = old.is_none() && !workload.resource_version().is_empty() && !workload.has_initializers();
+        let written = self.as_written();
+        let is_made = is_made(workload, &marker);
+        let is_allowed = |(at, parameter): (usize, &Parameter)| {
+            let value = marker.value(&parameter.name);
+            let was_there = is_stored || before.as_ref().is_some_and(|before| before.value(&parameter.name) == value);
+            let is_given = wanted[at].value.as_ref() == Ok(&value);
+            let is_open = is_made || is_open(parameter);
+            was_there || is_given || is_open && value.is_none_or(|value| parameter.judge(&value).is_ok())
+        };
+        if !written.parameters().enumerate().all(is_allowed) {
+            return None;
+        }
+        let values = written.recorded(&marker, Parameter::may_be);
+        let kept = self.with_values(&values);
+        if kept.presence_beside(workload, []) != Presence::Whole {
+            return None;
+        }
+        let given = wanted.iter().zip(values).map(|(wanted, value)| match &wanted.value {
+            Ok(now) if *now == value => wanted.clone(),
+            now => {
+                let outdated_by = now
+                    .as_ref()
+                    .ok()
+                    .map(|now| now.clone().or_else(|| default(written, &wanted.name)).unwrap_or_default());
+                Given { name: wanted.name.clone(), value: Ok(value), source: Source::Recorded, outdated_by }
+            }
+        });
+        let valuation = Valuation { given: given.collect(), refused: None };
+        Some(kept.with_valuation(valuation))
+    }
+
+    /// For an update of `old`, the values that stay, by the index of the parameter: those of its marker whose sources have not changed.
+    fn before(&self, old: &Workload, wanted: &[Given], site: &Site) -> Option<Vec<Option<Option<String>>>> {
+        let view = self.view(old);
+        let marker = self.current_marker(&view)?;
+        let bare = without_policies(old);
+        let sources = self.wanted(&self.view(bare.as_ref().unwrap_or(old)), site);
+        let values = self.as_written().recorded(&marker, |parameter, value| parameter.judge(value).is_ok());
+        let is_same = |at: usize| matches!(&sources[at].source, source if *source == wanted[at].source && (*source == Source::Expression || sources[at].value == wanted[at].value));
+        Some(values.into_iter().enumerate().map(|(at, value)| is_same(at).then_some(value)).collect())
+    }
+
+    /// Its marker, if it has the current hash.
+    fn current_marker(&self, workload: &Workload) -> Option<Marker> {
+        self.as_written().marker(workload).filter(|marker| marker.hash == self.template_hash())
+    }
+
+    /// What the sources give for `workload`, which has no content of policies.
+    fn wanted(&self, workload: &Workload, site: &Site) -> Vec<Given> {
+        let mut budget = Budget::validations();
+        let parameters = self.as_written().parameters().zip(self.added.expressions.iter());
+        let given = parameters.map(|(parameter, expression)| {
+            let (source, text) = match self.source(parameter, expression.as_ref(), workload, (site, &mut budget)) {
+                Ok((source, text)) => (source, Ok(text)),
+                Err((source, wrong)) => (source, Err(wrong)),
+            };
+            let value = text.and_then(|text| match text {
+                Some(text) => parameter.judge(&text).map(Some),
+                None if parameter.is_required() => Err(format!("a value is needed: {}", parameter.allowed())),
+                None => Ok(None),
+            });
+            Given { name: parameter.name.clone(), value, source, outdated_by: None }
+        });
+        given.collect()
+    }
+
+    /// The nearest source of `parameter`, and its text.
+    ///
+    /// # Errors
+    /// The source that cannot be read, and why.
+    fn source(
+        &self,
+        parameter: &Parameter,
+        expression: Option<&VersionedExpression>,
+        workload: &Workload,
+        (site, budget): (&Site, &mut Budget),
+    ) -> Result<(Source, Option<String>), (Source, String)> {
+        let unread = || format!("needs the Namespace `{}`{UNREAD}", workload.namespace());
+        if let Some(key) = &parameter.annotation {
+            if let Some(text) = workload.pod_annotation(key) {
+                return Ok((Source::OfPod(key.clone()), Some(text.to_owned())));
+            }
+            if let Some(text) = workload.annotation(key) {
+                return Ok((Source::OfWorkload(key.clone()), Some(text.to_owned())));
+            }
+            for (noun, map) in
+                [("annotation", "annotations"), ("label", "labels")].into_iter().filter(|_| parameter.from_namespace)
+            {
+                let source = Source::OfNamespace(noun, key.clone());
+                let Some(namespace) = &workload.namespace_object else { return Err((source, unread())) };
+                if let Some(text) = namespace["metadata"][map].get(key).and_then(Value::as_str) {
+                    return Ok((source, Some(text.to_owned())));
+                }
+            }
+        }
+        let Some(expression) = expression else { return Ok((Source::Template, None)) };
+        if workload.namespace_object.is_none() && expression.source().contains("namespaceObject") {
+            return Err((Source::Expression, unread()));
+        }
+        let variables = checks::variables(workload);
+        let variables = admission_cel::Variables { template: workload.pod(), ..variables };
+        match expression.on(site.dialect()).value(&variables, budget) {
+            Ok(text) => Ok((Source::Expression, Some(text))),
+            Err(failure) => Err((Source::Expression, format!("failed: {failure}"))),
+        }
+    }
+
+    /// The policy with the values of `given`, or with the first that is wrong.
+    fn with_given(&self, given: Vec<Given>, site: &Site) -> Self {
+        let reason = |detail: String| {
+            let code = if detail.ends_with(UNREAD) { Code::NamespaceUnreadable } else { Code::ParameterRefused };
+            Reason { row: 8, code, detail }
+        };
+        let wrong = given.iter().find_map(|given| Some(reason(told(given, given.value.as_ref().err()?))));
+        if let Some(refused) = wrong {
+            return self.clone().with_valuation(Valuation { given, refused: Some(refused) });
+        }
+        let values: Values = given.iter().filter_map(|given| given.value.clone().ok()).collect();
+        let policy = self.with_values(&values);
+        let refused = policy.fault_of_values(site).map(reason);
+        policy.with_valuation(Valuation { given, refused })
+    }
+
+    fn with_valuation(mut self, valuation: Valuation) -> Self {
+        self.added.valuation = Some(Arc::new(valuation));
+        self
+    }
+}
+
+/// The end of the sentence on a value that needs an unknown Namespace.
+const UNREAD: &str = ", which could not be read";
+/// The most annotations that are told as misspelt: users can write any number.
+const MOST_TOLD: usize = 4;
+/// The most annotations of the domains of parameters that are compared with their keys.
+const MOST_COMPARED: usize = 64;
+
+/// The `keys` that the author of a workload may set, for a sentence.
+fn listed_keys(keys: &[&str]) -> String {
+    match keys {
+        [] => "its author sets none".to_owned(),
+        keys => format!("its author sets {}", keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn quoted(value: Option<&str>) -> String {
+    value.map_or_else(|| "the template's".to_owned(), |value| format!("`{}`", shown(value)))
+}
+
+/// What stands in the template for the parameter `name`.
+fn default(template: &crate::inject::Template, name: &str) -> Option<String> {
+    template.parameters().find(|parameter| parameter.name == name)?.default().map(str::to_owned)
+}
+
+/// Whether a value within its bounds may come from a marker: the author of the workload may choose it anyway, or it is an amount.
+fn is_open(parameter: &Parameter) -> bool {
+    parameter.annotation.is_some()
+        || matches!(parameter.of, ParameterType::Integer | ParameterType::Quantity | ParameterType::Duration)
+}
+
+/// The sentence that the value of a parameter is `wrong`.
+fn told(given: &Given, wrong: &str) -> String {
+    let name = shown(&given.name);
+    match &given.source {
+        Source::Template | Source::Recorded => format!("parameter `{name}`: {wrong}"),
+        source => format!("parameter `{name}`, from {source}: {wrong}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

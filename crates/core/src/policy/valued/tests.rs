@@ -1,0 +1,287 @@
+use super::*;
+use crate::decision::{Decision, Outcome};
+use crate::inject;
+use crate::review::{Call, Caller, Review};
+use crate::workload::Kind;
+use serde_json::json;
+
+fn policy(more: &Value) -> Arc<Policy> {
+    let mut spec = json!({
+        "targets": [{"group": "apps", "resource": "deployments"}, {"group": "", "resource": "pods"}],
+        "template": {
+            "containers": [
+                {
+                    "name": "envoy", "image": "envoy:1", "args": ["--level=$(scpol.level)", "--id=$$(scpol.x)"],
+                    "env": [{"name": "SERVICE", "value": "none"}, {"name": "CONCURRENCY", "value": "2"}],
+                    "resources": {"limits": {"memory": "128Mi"}, "requests": {"memory": "96Mi"}},
+                },
+                {"name": "debug", "image": "debug:1"},
+            ],
+        },
+        "parameters": [
+            {"name": "memory", "type": "Quantity", "paths": ["containers[envoy].resources.limits.memory"], "annotation": "proxy.example.com/memory",
+             "minimum": "64Mi", "maximum": "1Gi", "fromNamespace": true},
+            {"name": "level", "enum": ["debug", "info"], "expression": "'info'"},
+            {"name": "service", "paths": ["containers[envoy].env[SERVICE].value"], "annotation": "",
+             "expression": "object.metadata.?labels[?'app'].orValue('unknown')"},
+            {"name": "concurrency", "type": "Integer", "paths": ["containers[envoy].env[CONCURRENCY].value"], "minimum": 1, "maximum": 8},
+            {"name": "debug", "type": "Boolean", "paths": ["containers[debug]"], "expression": "'false'"},
+            {"name": "cpu", "type": "Quantity", "annotation": "", "paths": ["containers[envoy].resources.requests.cpu"],
+             "expression": "template.spec.containers.map(c, quantity(c.?resources.?requests[?'cpu'].orValue('0'))).sum()", "maximum": "2"},
+        ],
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let object = json!({"metadata": {"name": "mesh"}, "spec": spec});
+    Arc::new(Policy::parse(&object, &site()).unwrap())
+}
+
+fn site() -> Site {
+    Site::new("scpol-system", [], [])
+}
+
+fn deployment(annotations: &Value, labels: &Value) -> Workload {
+    let template = json!({
+        "metadata": {"annotations": annotations},
+        "spec": {"containers": [
+            {"name": "app", "image": "app", "resources": {"requests": {"cpu": "250m"}}},
+            {"name": "other", "image": "app", "resources": {"requests": {"cpu": "1"}}},
+        ]},
+    });
+    let body =
+        json!({"metadata": {"name": "web", "namespace": "shop", "labels": labels}, "spec": {"template": template}});
+    Workload::new(Kind::find("apps", "deployments").unwrap(), body)
+        .within(Some(Arc::new(json!({"metadata": {"name": "shop"}}))))
+}
+
+fn decided(policy: &Arc<Policy>, workload: &Workload) -> Decision {
+    Decision::of(&Policies::new([policy.clone()]), workload, &site())
+}
+
+fn injected(policy: &Arc<Policy>, workload: &Workload) -> Workload {
+    let mut decision = decided(policy, workload);
+    let patch = decision.plan(workload);
+    assert_eq!(decision.inject.len(), 1, "{:?}", decision.rest.iter().map(|left| &left.reason).collect::<Vec<_>>());
+    workload.with_body(workload.patched(&patch))
+}
+
+fn refused(policy: &Arc<Policy>, workload: &Workload) -> (Outcome, Code, String) {
+    let mut decision = decided(policy, workload);
+    let patch = decision.plan(workload);
+    assert!(patch.is_empty());
+    let left = &decision.rest[0];
+    (left.outcome, left.reason.code, left.reason.detail.clone())
+}
+
+/// The container `envoy`, and the values in the marker.
+fn of_envoy(workload: &Workload) -> (Value, Vec<String>) {
+    let containers = workload.pod().unwrap()["spec"]["containers"].as_array().unwrap();
+    let envoy = containers.iter().find(|container| container["name"] == "envoy").cloned().unwrap_or_default();
+    (envoy, marker::read(workload, "mesh").map(|marker| marker.values).unwrap_or_default())
+}
+
+#[test]
+fn the_nearest_source_gives_the_value_and_the_marker_records_it() {
+    let policy = policy(&json!({}));
+    let plain = injected(&policy, &deployment(&json!({}), &json!({})));
+    let (envoy, values) = of_envoy(&plain);
+    assert_eq!(envoy["args"], json!(["--level=info", "--id=$$(scpol.x)"]));
+    assert_eq!(envoy["env"], json!([{"name": "SERVICE", "value": "unknown"}, {"name": "CONCURRENCY", "value": "2"}]));
+    assert_eq!(
+        envoy["resources"],
+        json!({"limits": {"memory": "128Mi"}, "requests": {"memory": "96Mi", "cpu": "1250m"}})
+    );
+    assert_eq!(values, ["level=info", "service=unknown", "debug=false", "cpu=1250m"]);
+    assert_eq!(plain.pod().unwrap()["spec"]["containers"].as_array().unwrap().len(), 3, "without `debug`");
+    let key = "proxy.example.com/memory";
+    for (of_pod, of_workload, of_namespace, expected) in [
+        (Some("256Mi"), Some("512Mi"), Some(("annotations", "1Gi")), "256Mi"),
+        (None, Some("512Mi"), Some(("annotations", "1Gi")), "512Mi"),
+        (None, None, Some(("annotations", "1Gi")), "1Gi"),
+        (None, None, Some(("labels", "97Mi")), "97Mi"),
+        (None, None, None, "128Mi"),
+    ] {
+        let mut workload = deployment(&json!({}), &json!({"app": "cart"}));
+        if let Some(value) = of_pod {
+            workload.body["spec"]["template"]["metadata"]["annotations"][key] = json!(value);
+        }
+        if let Some(value) = of_workload {
+            workload.body["metadata"]["annotations"] = json!({key: value});
+        }
+        if let Some((map, value)) = of_namespace {
+            workload.namespace_object = Some(Arc::new(json!({"metadata": {"name": "shop", map: {key: value}}})));
+        }
+        let (envoy, _) = of_envoy(&injected(&policy, &workload));
+        assert_eq!(envoy["resources"]["limits"]["memory"], expected);
+        assert_eq!(envoy["env"][0]["value"], "cart");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_a_failure_that_names_source_value_and_bound() {
+    for (failure_policy, outcome) in [("Ignore", Outcome::Failed), ("Fail", Outcome::Rejected)] {
+        let policy = policy(&json!({"failurePolicy": failure_policy}));
+        for (key, value, parts) in [
+            ("proxy.example.com/memory", "2Gi", ["`2Gi`", "64Mi", "1Gi"]),
+            ("proxy.example.com/memory", "12 MB", ["`12 MB`", "quantity", "proxy.example.com/memory"]),
+            ("proxy.example.com/memory", "", ["``", "quantity", "memory"]),
+            ("mesh.scpol.dev/level", "trace", ["`trace`", "`debug`", "`info`"]),
+            ("mesh.scpol.dev/debug", "yes", ["`yes`", "true", "false"]),
+            ("mesh.scpol.dev/level", &"x".repeat(2000), ["mesh.scpol.dev/level", "1024 bytes", "2000"]),
+        ] {
+            let (found, code, detail) = refused(&policy, &deployment(&json!({key: value}), &json!({})));
+            assert_eq!((found, code), (outcome, Code::ParameterRefused), "{detail}");
+            assert!(parts.iter().all(|part| detail.contains(part)) && detail.len() < 600, "{detail}");
+        }
+        // A value that is in bounds by itself, and makes the template invalid.
+        let (_, code, detail) = refused(&policy, &deployment(&json!({"proxy.example.com/memory": "64Mi"}), &json!({})));
+        assert!(detail.contains("resources.requests.memory"), "{detail}");
+        assert_eq!(code, Code::ParameterRefused, "{detail}");
+    }
+}
+
+#[test]
+fn resolving_twice_is_resolving_once_and_uninject_is_exact() {
+    let policy = policy(&json!({"failurePolicy": "Fail"}));
+    for annotations in [
+        json!({}),
+        json!({"proxy.example.com/memory": "1Gi", "mesh.scpol.dev/debug": "true", "mesh.scpol.dev/level": "debug"}),
+    ] {
+        let original = deployment(&annotations, &json!({"app": "cart"}));
+        let once = injected(&policy, &original);
+        let mut again = decided(&policy, &once);
+        assert!(again.plan(&once).is_empty());
+        assert_eq!(again.rest[0].reason.code, Code::AlreadyInjected);
+        assert_eq!(inject::undo(&once, None).unwrap().body, original.body);
+        assert!(policy.edits(&once).is_empty() && policy.outdated_values().is_none());
+        // Its pods, which have the content of the template.
+        let mut pod = once.made_pod().unwrap();
+        pod.body["metadata"]["ownerReferences"] = json!([{"kind": "ReplicaSet", "controller": true}]);
+        assert_eq!(decided(&policy, &pod).rest[0].reason.code, Code::AlreadyInjected);
+    }
+}
+
+#[test]
+fn a_stored_workload_keeps_its_values_and_is_outdated_by_value() {
+    let policy = policy(&json!({}));
+    let key = "proxy.example.com/memory";
+    let mut stored = injected(&policy, &deployment(&json!({key: "256Mi"}), &json!({"app": "cart"})));
+    stored.body["metadata"]["resourceVersion"] = json!("7");
+    stored.body["spec"]["template"]["metadata"]["annotations"][key] = json!("512Mi");
+    stored.body["metadata"]["labels"]["app"] = json!("basket");
+    let valued = policy.valued_for(&stored, &site());
+    assert!(valued.is_injected(&stored));
+    let outdated = valued.outdated_values().unwrap();
+    assert!(
+        outdated.contains("`memory` is `256Mi`, now `512Mi`") && outdated.contains("`service` is `cart`, now `basket`"),
+        "{outdated}"
+    );
+    assert!(policy.edits(&stored).is_empty());
+    // A value that is wrong now leaves it as it is.
+    stored.body["spec"]["template"]["metadata"]["annotations"][key] = json!("4Gi");
+    assert_eq!(decided(&policy, &stored).rest[0].reason.code, Code::AlreadyInjected);
+    // An edit by hand is one.
+    let containers = stored.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
+    containers.iter_mut().find(|it| it["name"] == "envoy").unwrap()["resources"]["limits"]["memory"] = json!("300Mi");
+    assert_eq!(policy.edits(&stored).len(), 1);
+}
+
+#[test]
+fn a_forged_value_is_worth_nothing() {
+    let policy = policy(&json!({"failurePolicy": "Fail"}));
+    let key = "proxy.example.com/memory";
+    let honest = injected(&policy, &deployment(&json!({}), &json!({"app": "cart"})));
+    for (name, value, is_taken) in [
+        // Other admission may change amounts of resources, so they are not compared.
+        ("memory", "2Gi", true),
+        ("concurrency", "4", true),
+        ("concurrency", "9", false),
+        ("service", "bank", false),
+        ("service", "cart", true),
+        ("debug", "maybe", false),
+        ("level", "trace", false),
+    ] {
+        let mut values = policy.as_written().recorded(&marker::read(&honest, "mesh").unwrap(), |_, _| true);
+        let at = policy.as_written().parameters().position(|parameter| parameter.name == name).unwrap();
+        values[at] = Some(value.to_owned());
+        // What an honest injection with these values would give.
+        let bare = deployment(&json!({}), &json!({"app": "cart"}));
+        let template = policy.as_written().with_values(&values).into_owned();
+        let patch =
+            inject::plan(&bare, &[&template], &[&template], crate::api::pod_security::Standard::NEWEST).unwrap();
+        let forged = bare.with_body(bare.patched(&patch));
+        let decision = decided(&policy, &forged);
+        let code = decision.rest.first().map(|left| left.reason.code);
+        assert_eq!(code == Some(Code::AlreadyInjected), is_taken, "{name}={value}: {code:?}");
+        // An annotation is what the author may use, and the same value gets in by it.
+        if name == "concurrency" && is_taken {
+            let by_annotation = deployment(&json!({"mesh.scpol.dev/concurrency": value}), &json!({"app": "cart"}));
+            assert_eq!(of_envoy(&injected(&policy, &by_annotation)).0, of_envoy(&forged).0);
+        }
+    }
+    // A marker without the content.
+    let mut robbed = honest.clone();
+    let containers = robbed.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
+    containers.retain(|container| container["name"] != "envoy");
+    robbed.body["spec"]["template"]["metadata"]["annotations"][key] = json!("1Gi");
+    let (envoy, values) = of_envoy(&injected(&policy, &robbed));
+    assert_eq!(envoy["resources"]["limits"]["memory"], "1Gi");
+    assert!(values.contains(&"memory=1Gi".to_owned()));
+}
+
+#[test]
+fn an_update_keeps_the_values_of_the_creation_unless_the_annotation_changes() {
+    let policy = policy(
+        &json!({"failurePolicy": "Fail", "targets": [{"group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"]}]}),
+    );
+    let policies = Policies::new([policy.clone()]);
+    let key = "proxy.example.com/memory";
+    let mut old = injected(&policy, &deployment(&json!({key: "256Mi"}), &json!({"app": "cart"})));
+    old.body["metadata"]["resourceVersion"] = json!("7");
+    for (annotation, label, memory, service) in
+        [("256Mi", "cart", "256Mi", "cart"), ("256Mi", "basket", "256Mi", "cart"), ("512Mi", "basket", "512Mi", "cart")]
+    {
+        // The update comes without the sidecar and without the marker, as from `kubectl replace`.
+        let new = deployment(&json!({key: annotation}), &json!({"app": label}));
+        let mut decision = Decision::of_update(&policies, [(&old).into(), (&new).into()], &site(), |_| true, |_| true);
+        let patched = new.with_body(new.patched(&decision.plan(&new)));
+        let (envoy, _) = of_envoy(&patched);
+        assert_eq!(
+            (&envoy["resources"]["limits"]["memory"], &envoy["env"][0]["value"]),
+            (&json!(memory), &json!(service))
+        );
+        // The validating call.
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "operation": "UPDATE", "namespace": "shop", "name": "web", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+            "resource": {"group": "apps", "version": "v1", "resource": "deployments"}, "object": patched.body, "oldObject": old.body}});
+        let caller = Caller { call: Call::Validate, revision: None, policies: &policies, listed: None };
+        let review = Review::parse(review.to_string().as_bytes()).unwrap();
+        let answer = review.answer(&caller, &site(), Some(Arc::new(json!({"metadata": {"name": "shop"}}))));
+        assert!(
+            String::from_utf8_lossy(&answer.body).contains(r#""allowed":true"#),
+            "{}",
+            String::from_utf8_lossy(&answer.body)
+        );
+    }
+}
+
+#[test]
+fn misspelt_annotations_are_told() {
+    let policy = policy(&json!({}));
+    for (key, expected) in [
+        ("proxy.example.com/memory", None),
+        ("proxy.example.com/memroy", Some("did you mean `proxy.example.com/memory`?")),
+        ("proxy.example.com/port", None),
+        ("mesh.scpol.dev/levle", Some("did you mean `mesh.scpol.dev/level`?")),
+        (
+            "mesh.scpol.dev/quite-another",
+            Some(
+                "its author sets `proxy.example.com/memory`, `mesh.scpol.dev/level`, `mesh.scpol.dev/concurrency`, `mesh.scpol.dev/debug`",
+            ),
+        ),
+        ("memory", None),
+    ] {
+        let told = policy.misspelt(&deployment(&json!({key: "1"}), &json!({})));
+        assert_eq!(told.is_empty(), expected.is_none(), "{told:?}");
+        assert!(expected.is_none_or(|expected| told[0].contains(expected)), "{told:?}");
+    }
+}
