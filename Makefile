@@ -96,8 +96,8 @@ lint: ## Formatting, lints and dependencies; warnings of rustc, clippy and rustd
 	@tests/deny.sh
 
 .PHONY: crds
-crds: ## Write the CRDs, docs/codes.md and docs/fields.md anew
-	@UPDATE=1 cargo test --locked --test offline crd
+crds: ## Write the CRDs, docs/codes.md, docs/fields.md and the generated tables of pages anew
+	@UPDATE=1 cargo test --locked --test offline -- crd parameter_pages
 	@$(MAKE) --no-print-directory install-files
 
 .PHONY: install-files

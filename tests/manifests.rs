@@ -1057,7 +1057,7 @@ fn every_policy_on_a_short_page_is_a_valid_file_of_the_examples() {
 /// What people copy first has no finding but notes.
 #[test]
 fn every_policy_to_copy_passes_lint() {
-    let folders = ["start", "write", "cookbook", "how-to", "rollouts"];
+    let folders = ["start", "write", "cookbook", "how-to", "parameters", "rollouts"];
     let policies = folders.iter().flat_map(|folder| files(&format!("docs/examples/{folder}"), ".yaml"));
     let policies: Vec<_> = policies.filter(|file| read(file).contains("kind: SidecarPolicy")).collect();
     assert!(policies.len() >= 20, "{policies:?}");
