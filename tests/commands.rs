@@ -44,26 +44,26 @@ data: {mode: '0644', answer: \"yes\"}
 ";
 
 /// A folder of one test, removed when the test ends.
-struct Folder(TempDir);
+pub(crate) struct Folder(TempDir);
 
 /// The result of a command.
 #[derive(Debug)]
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.0.path().join(file)
     }
 
-    fn with(self, file: &str, text: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn with(self, file: &str, text: impl AsRef<[u8]>) -> Self {
         fs::create_dir_all(self.path(file).parent().unwrap()).unwrap();
         fs::write(self.path(file), text).unwrap();
         self
@@ -74,7 +74,7 @@ impl Folder {
         self
     }
 
-    fn scpol(&self, arguments: &[&str], stdin: &str) -> Ended {
+    pub(crate) fn scpol(&self, arguments: &[&str], stdin: &str) -> Ended {
         let mut child = Command::new(env!("CARGO_BIN_EXE_scpol"))
             .args(arguments)
             .current_dir(&self.0)
@@ -1503,8 +1503,8 @@ fn examples_of(folder: &Folder, words: &[&str]) -> Vec<String> {
 }
 
 /// The commands that need no cluster.
-const OFFLINE: [&str; 10] =
-    ["crd", "inject", "uninject", "explain", "lint", "convert", "diff", "test", "completions", "man"];
+const OFFLINE: [&str; 11] =
+    ["crd", "inject", "uninject", "explain", "lint", "convert", "diff", "parameters", "test", "completions", "man"];
 
 #[test]
 fn the_examples_of_every_help_without_a_cluster_run() {
@@ -1516,7 +1516,7 @@ fn the_examples_of_every_help_without_a_cluster_run() {
     let mut tried = 0;
     for command in OFFLINE {
         for example in examples_of(&folder, &[command]) {
-            let needs_more = ["kubectl", "deploy/web", "-n shop", "~/", "man -l", "-A"];
+            let needs_more = ["kubectl", "deploy/web", "-n shop", "~/", "man -l", "-A", "parameters envoy"];
             if needs_more.iter().any(|word| example.contains(word)) {
                 continue;
             }

@@ -88,6 +88,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "parameters",
+        &[
+            ("List what a policy of the cluster lets workloads set", "scpol parameters envoy"),
+            (
+                "List those of policies in files, with the places that get the value",
+                "scpol parameters -f policies -o wide",
+            ),
+        ],
+    ),
+    (
         "drain",
         &[
             ("List the objects that wait for an initializer", "scpol drain --list"),

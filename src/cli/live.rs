@@ -306,12 +306,12 @@ async fn elsewhere(client: &Client, resource: &ApiResource, namespace: &str, nam
         return Some("there is no such namespace".to_owned());
     }
     let there = list(&api(client, resource, Some(namespace)), ListParams::default()).await.ok()?;
-    meant(name, &there)
+    meant(name, there.iter().map(Object::name))
 }
 
-/// The question whether one of the objects that are `there` was meant by `name`.
-pub(super) fn meant(name: &str, there: &[Object]) -> Option<String> {
-    let near = there.iter().map(|object| (strsim::damerau_levenshtein(object.name(), name), object.name()));
+/// The question whether one of the objects whose names are `there` was meant by `name`.
+pub(super) fn meant<'a>(name: &str, there: impl Iterator<Item = &'a str>) -> Option<String> {
+    let near = there.map(|there| (strsim::damerau_levenshtein(there, name), there));
     let (_, meant) = near.filter(|(edits, _)| *edits <= MAX_EDITS).min()?;
     Some(format!("did you mean `{meant}`?"))
 }

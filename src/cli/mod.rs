@@ -17,6 +17,7 @@ mod installed;
 mod lint;
 mod live;
 mod output;
+mod parameters;
 mod policies;
 mod rollout;
 mod run;
@@ -76,6 +77,8 @@ enum Command {
     Convert(convert::ConvertOptions),
     /// Show which workloads gain, lose or change when policies change
     Diff(diff::DiffOptions),
+    /// List what the authors of workloads may set in the content of policies
+    Parameters(parameters::ParametersOptions),
     /// List the objects that wait for an initializer, and release those that wait for ours
     Drain(drain::DrainOptions),
     /// Find what keeps policies from working in a cluster, and suggest fixes
@@ -127,7 +130,7 @@ impl TimingOption {
 /// The commands in the groups of `scpol help`.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("On files", &["inject", "uninject", "lint", "test", "convert"]),
-    ("On files or a cluster", &["explain", "diff"]),
+    ("On files or a cluster", &["explain", "diff", "parameters"]),
     ("On a cluster", &["check", "status", "rollout", "support", "drain", "uninstall"]),
     ("Operator", &["run", "crd"]),
     ("Other", &["completions", "man", "version", "help"]),
@@ -218,6 +221,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Lint(options) => lint::run(&options, &mut out),
         Command::Convert(options) => convert::run(&options, &mut out),
         Command::Diff(options) => block_on(|| diff::run(options, &mut out)),
+        Command::Parameters(options) => block_on(|| parameters::run(options, &mut out)),
         Command::Drain(options) => block_on(|| drain::run(options, &mut out)),
         Command::Check(options) => block_on(|| check::run(options, &mut out)),
         Command::Status(options) => block_on(|| status::run(options, &mut out)),

@@ -223,7 +223,8 @@ pub(super) fn is_programmed(status: &SidecarPolicyStatus) -> bool {
 
 /// The error if there is no policy `name` among those `stored`.
 pub(super) fn unknown(name: &str, stored: &[Object]) -> anyhow::Error {
-    let hint = live::meant(name, stored).unwrap_or("`scpol status` lists those that there are".to_owned());
+    let hint = live::meant(name, stored.iter().map(Object::name))
+        .unwrap_or("`scpol status` lists those that there are".to_owned());
     anyhow::anyhow!("there is no SidecarPolicy `{name}`; {hint}")
 }
 

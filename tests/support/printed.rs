@@ -87,6 +87,7 @@ pub(crate) const PRINTED: &[(&str, Tried)] = &[
         By("commands::the_examples_of_the_pages_print_what_the_pages_say"),
     ),
     ("scpol lint", Name(OF_A_PAGE)),
+    ("scpol parameters POLICY", Here("scpol parameters envoy")),
     ("scpol rollout", Name(OF_A_POLICY)),
     ("scpol rollout history {policy}", Here("scpol rollout history envoy")),
     ("scpol rollout remove", Name(OF_A_POLICY)),
