@@ -1,5 +1,6 @@
 //! `scpol explain`: the decision of every policy about a workload, and its reason.
 
+mod parameters;
 mod qos;
 mod report;
 mod summary;

@@ -1,5 +1,6 @@
 //! The report on one workload: the answer first, then a row for each policy.
 
+use super::parameters::{self, ParameterAnswer};
 use super::qos::QualityChange;
 use crate::api::code::Code;
 use crate::cli::facts::LiveFacts;
@@ -77,7 +78,7 @@ pub(super) struct PolicyAnswer {
     needs: BTreeSet<String>,
     #[serde(flatten)]
     about: AboutPolicy,
-    /// Ports that two containers would share, and references to variables that stay unresolved.
+    /// Ports that two containers would share, references to variables that stay unresolved, and what has no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ports: Vec<Noted>,
     /// What other readers of the pod do to the application because of the additions.
@@ -132,7 +133,7 @@ fn of_pods(
         answers.retain(|other| other.policy != answer.policy);
         answers.push(answer.of_pods());
     }
-    unreached(answers, &decision, &pod);
+    in_vain(answers, &decision, &pod);
     Effect::add(answers, &decision, [&pod, &injected], maker, (facts, site));
     QualityChange::of(&pod, &injected, minor)
 }
@@ -178,6 +179,9 @@ struct AnsweredContent {
     /// What was changed of the content that the workload has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     edits: Vec<Edit>,
+    /// The values of the parameters of the policy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parameters: Vec<ParameterAnswer>,
 }
 
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,7 +280,7 @@ impl ExplainReport {
             let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, &placed, site)).flatten();
             PolicyAnswer::left(left, &workload, is_late).but(would)
         }));
-        unreached(&mut answers, &decision, &placed);
+        in_vain(&mut answers, &decision, &placed);
         remarks.extend(in_hook(&decision, &placed));
         Effect::add(&mut answers, &decision, [&placed, &injected], &placed, (facts, site));
         let is_file = source.is_some();
@@ -380,7 +384,7 @@ impl ExplainReport {
         for (result, words) in [
             (PolicyResult::Injected, "in it already"),
             (PolicyResult::Edited, "in it, edited"),
-            (PolicyResult::Outdated, "in it in another version"),
+            (PolicyResult::Outdated, "in it, outdated"),
             (PolicyResult::Conflict, "in conflict"),
             (PolicyResult::Fails, "cannot be injected"),
             (PolicyResult::Invalid, "not valid itself"),
@@ -442,6 +446,8 @@ impl ExplainReport {
             [answer.policy.clone(), answer.result.word().to_owned(), row, code, answer.message.clone()]
         });
         printing.section(HEADER, rows, out)?;
+        let given = self.policies.iter().map(|answer| (answer.policy.as_str(), &answer.content.parameters[..]));
+        parameters::write(given, printing, out)?;
         let notes = if self.policies.is_empty() { Vec::new() } else { self.notes() };
         printing.notes(notes, out)
     }
@@ -481,7 +487,7 @@ impl PolicyAnswer {
             result,
             row: Some(LAST_ROW),
             message: format!("{}{message}", earlier(policy, workload)),
-            content: AnsweredContent { adds, edits: Vec::new() },
+            content: AnsweredContent { adds, edits: Vec::new(), parameters: ParameterAnswer::all(policy) },
             needs: needs(&template),
             ports: shared_ports(&policy.as_written().spec, injected)
                 .into_iter()
@@ -521,6 +527,7 @@ impl PolicyAnswer {
     /// `is_late`: the workload is stored, so that no create is refused any more.
     fn left(left: &Left, workload: &Workload, is_late: bool) -> Self {
         let result = match (left.outcome, left.reason.code) {
+            (_, Code::AlreadyInjected) if left.policy.outdated_values().is_some() => PolicyResult::Outdated,
             (_, Code::AlreadyInjected) => PolicyResult::Injected,
             (Outcome::Failed, Code::NameConflict | Code::PolicyConflict | Code::Outranked) => PolicyResult::Conflict,
             (Outcome::Failed, _) => PolicyResult::Fails,
@@ -529,14 +536,19 @@ impl PolicyAnswer {
             (Outcome::Skipped | Outcome::Injected, _) => PolicyResult::Skipped,
         };
         let edits = left.policy.edits(workload);
+        let parameters = match result {
+            PolicyResult::Skipped => Vec::new(),
+            _ => ParameterAnswer::all(&left.policy),
+        };
         let is_in_it = match result {
             PolicyResult::Injected | PolicyResult::Conflict | PolicyResult::Fails => true,
+            PolicyResult::Outdated => left.reason.code == Code::AlreadyInjected,
             PolicyResult::Refuses => is_late,
             _ => false,
         };
         if is_in_it && !edits.is_empty() {
             let answer = Self::coded(&left.policy.name, PolicyResult::Edited, Code::Edited, inject::all_told(&edits));
-            let content = AnsweredContent { adds: Vec::new(), edits };
+            let content = AnsweredContent { edits, parameters, ..AnsweredContent::default() };
             return Self { row: Some(left.reason.row), content, ..answer };
         }
         let before = if result.is_finding() { earlier(&left.policy, workload) } else { String::new() };
@@ -548,7 +560,7 @@ impl PolicyAnswer {
             true => answer.fix,
             false => Code::Edited.fix(),
         };
-        let content = AnsweredContent { adds: Vec::new(), edits };
+        let content = AnsweredContent { edits, parameters, ..AnsweredContent::default() };
         Self { row: Some(left.reason.row), fix, content, ..answer }
     }
 
@@ -576,11 +588,16 @@ impl PolicyAnswer {
     }
 }
 
-/// Adds to `answers` the notes on policies whose `appContainers` selects none of the containers of `workload`.
-fn unreached(answers: &mut [PolicyAnswer], decision: &Decision, workload: &Workload) {
-    for (policy, message) in decision.unreached(workload) {
+/// Adds to `answers` the notes on policies whose `appContainers` selects none of the containers of `workload`, and on annotations
+/// that are meant for a parameter.
+fn in_vain(answers: &mut [PolicyAnswer], decision: &Decision, workload: &Workload) {
+    let unreached = decision.unreached(workload).into_iter();
+    let unreached = unreached.map(|(policy, message)| (policy, Code::NoEffect, message.to_string()));
+    let misspelt = decision.misspelt(workload).into_iter();
+    let misspelt = misspelt.map(|(policy, message)| (policy, Code::MisspeltKey, message));
+    for (policy, code, message) in unreached.chain(misspelt) {
         if let Some(answer) = answers.iter_mut().find(|answer| answer.policy == policy.name) {
-            answer.ports.push(Noted::new(Code::NoEffect, format!("{message} ({})", Code::NoEffect)));
+            answer.ports.push(Noted::new(code, format!("{message} ({code})")));
         }
     }
 }
