@@ -143,6 +143,7 @@ impl Injection<'_> {
                 format!("warning: {}: {}: {code} {}: {message}", manifest.place, title(&placed), code.name())
             }));
         }
+        self.misspelt(manifest, &title(&placed), &decision, &placed, notes);
         self.unreached(manifest, &title(&placed), &decision, &placed, notes);
         self.pods(manifest, &placed, notes);
         self.readers(
@@ -195,6 +196,7 @@ impl Injection<'_> {
             self.say(&manifest.place.to_string(), &of, &pod, left, notes);
         }
         self.readers(manifest, &of, &decision, [&pod, &pod.with_body(pod.patched(&patch)), workload], notes);
+        self.misspelt(manifest, &of, &decision, &pod, notes);
         self.unreached(manifest, &of, &decision, &pod, notes);
         if self.options.diff && decision.refusal().is_none() && !patch.is_empty() {
             let after = pod.patched(&patch);
@@ -233,6 +235,16 @@ impl Injection<'_> {
         let unreached = decision.unreached(workload).into_iter();
         let unreached = unreached.filter(|(policy, _)| self.tells(code, manifest, &policy.name));
         notes.remarks.extend(unreached.map(|(policy, message)| {
+            format!("warning: {}: {title}: policy `{}`: {code} {}: {message}", manifest.place, policy.name, code.name())
+        }));
+    }
+
+    /// Adds warnings of annotations of `workload` that are meant for a parameter, and that none has.
+    fn misspelt(&self, manifest: &Manifest, title: &str, decision: &Decision, workload: &Workload, notes: &mut Notes) {
+        let code = Code::MisspeltKey;
+        let misspelt = decision.misspelt(workload).into_iter();
+        let misspelt = misspelt.filter(|(policy, _)| self.tells(code, manifest, &policy.name));
+        notes.remarks.extend(misspelt.map(|(policy, message)| {
             format!("warning: {}: {title}: policy `{}`: {code} {}: {message}", manifest.place, policy.name, code.name())
         }));
     }

@@ -164,6 +164,14 @@ pub fn hook(workload: &Workload) -> Option<String> {
     Some(format!("is a hook (`{}`), and {tool} waits until it ends", outside::cut(value, SHOWN)))
 }
 
+/// The field of the first parameter of `policy` whose value is refused.
+fn refused_parameter(policy: &Policy) -> String {
+    let refused = policy.given().iter().find(|given| given.value.is_err());
+    let declared = &policy.spec.parameters;
+    let at = refused.and_then(|given| declared.iter().position(|parameter| parameter.name == given.name));
+    at.map_or("spec.parameters".to_owned(), |at| format!("spec.parameters[{at}]"))
+}
+
 /// The field of the template with the obstacle, as exactly as it is known.
 fn field(left: &Left, workload: &Workload) -> String {
     let whole = left.policy.as_written();
@@ -178,6 +186,7 @@ fn field(left: &Left, workload: &Workload) -> String {
         Code::NamespaceUnreadable if left.policy.spec.namespace_selector.is_some() => "spec.namespaceSelector",
         Code::NamespaceUnreadable => "spec.matchConditions",
         Code::ValidationFailed => "spec.validations",
+        Code::ParameterRefused => return refused_parameter(&left.policy),
         Code::PodRefused => {
             let view = left.policy.view(workload);
             left.policy.refused(false).find(|refused| refused.is_in(&view)).map_or("spec.jobs", Refused::setting)
