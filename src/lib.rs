@@ -75,7 +75,8 @@
 //! - *row*: a step that decides about a policy and a workload: rows 0 to 7 whether it matches, row 8 whether it conflicts.
 //! - *slot*: one policy or one kind, which has at most one registration. *Wish*: what the plan wants for a slot.
 //! - *passed over*: an engine that would come first and cannot express a policy.
-//! - *missed*, *outdated*: a workload without the sidecar; one with the sidecar of an earlier template.
+//! - *missed*, *outdated*: a workload without the sidecar; one with the sidecar of an earlier template, or with other values of
+//!   parameters than it would get now.
 //! - *to wait*: a new object waits until its initializers have completed it.
 //!
 //! Tests on real servers start the operator with `SCPOL_TIMING=short`, which makes it wait less ([`timing`]). With

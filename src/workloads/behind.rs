@@ -21,7 +21,7 @@ pub enum Lag {
     Missed,
     /// A template whose content was changed since.
     Edited,
-    /// An earlier template.
+    /// An earlier template, or other values of parameters than it would get now.
     Outdated,
 }
 
@@ -45,6 +45,8 @@ pub struct Behind {
     pub code: Option<Code>,
     /// What was changed, or what stands in the way of an injection; empty if nothing does.
     pub detail: String,
+    /// For a current template: the values that the workload has, and those that it would get now.
+    pub values: Option<String>,
     /// The suggested fix.
     pub fix: String,
 }
@@ -91,7 +93,9 @@ impl Around<'_> {
             Lag::Edited => inject::all_told(&policy.edits(workload)),
             _ => failure.map(|reason| reason.detail).unwrap_or_default(),
         };
-        Some(Behind { lag, code, detail, fix })
+        let values = || policy.valued_for(workload, self.site).outdated_values();
+        let values = if lag == Lag::Outdated && policy.is_claimed(workload) { values() } else { None };
+        Some(Behind { lag, code, detail, values, fix })
     }
 }
 

@@ -59,6 +59,10 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
         let message = format!("SidecarPolicy `{}`: {message}", policy.name);
         workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::NoEffect, &message);
     }
+    for (policy, message) in decision.misspelt(workload).into_iter().filter(|_| !is_refused) {
+        let message = format!("SidecarPolicy `{}`: {message}", policy.name);
+        workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::MisspeltKey, &message);
+    }
     for left in &decision.rest {
         let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
         count(*outcome, policy, *code, detail);

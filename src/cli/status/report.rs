@@ -209,6 +209,10 @@ impl PolicyReport {
             let workload = place(&behind.kind, &behind.namespace, &behind.name);
             writeln!(out, "Edited: {workload}: {}", inject::all_told(&behind.edits))?;
         }
+        for (behind, values) in self.workloads.iter().filter_map(|behind| Some((behind, behind.values.as_ref()?))) {
+            let workload = place(&behind.kind, &behind.namespace, &behind.name);
+            writeln!(out, "Outdated: {workload}: {values}")?;
+        }
         if self.more > 0 {
             writeln!(out, "and {} more: `--limit 0` shows them all", self.more)?;
         }

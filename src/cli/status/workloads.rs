@@ -46,6 +46,9 @@ pub(super) struct BehindRow {
     /// What was changed in an edited one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) edits: Vec<Edit>,
+    /// The values of parameters that an outdated one has, and those that it would get now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) values: Option<String>,
     /// The suggested fix.
     pub(super) fix: String,
     /// The generation of a workload that lacks the template and has changed since its creation: it may have had the
@@ -155,7 +158,7 @@ impl KindSums {
 }
 
 fn row(behind: behind::Behind, policy: &Policy, workload: &Workload) -> BehindRow {
-    let behind::Behind { lag, code, fix, .. } = behind;
+    let behind::Behind { lag, code, values, fix, .. } = behind;
     BehindRow {
         kind: workload.kind_name().to_owned(),
         namespace: workload.namespace().to_owned(),
@@ -163,6 +166,7 @@ fn row(behind: behind::Behind, policy: &Policy, workload: &Workload) -> BehindRo
         result: lag,
         code: code.map(|code| code.to_string()),
         edits: if lag == Lag::Edited { policy.edits(workload) } else { Vec::new() },
+        values,
         fix,
         generation: workload.changed_since_creation().filter(|_| lag == Lag::Missed),
     }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) const NAME: &str = "scpol";
 /// The source of every result, by which viewers filter.
 const SOURCE: &str = "sidecar-policy";
-/// The `rule` of a workload with an earlier template. All other rules are codes.
+/// The `rule` of a workload with an earlier template or earlier values of parameters. All other rules are codes.
 const OUTDATED: &str = "Outdated";
 /// The most results of a report. With the longest possible names it stays below the 1.5 MiB that etcd takes.
 const LIMIT: usize = 500;
@@ -129,12 +129,14 @@ impl ReportContent {
 
 /// The verdict, the rule and the message for a workload that is behind a policy.
 fn told(behind: &Behind) -> (ResultLevel, String, String) {
-    let Behind { lag, code, detail, fix } = behind;
+    let Behind { lag, code, detail, values, fix } = behind;
     let code = code.unwrap_or(Code::Missed);
     let why = if detail.is_empty() { code.meaning() } else { detail };
     match lag {
         Lag::Outdated => {
-            (ResultLevel::Warn, OUTDATED.to_owned(), sentences("The workload has an earlier template", fix))
+            let earlier = "The workload has an earlier template";
+            let why = values.as_ref().map_or(earlier.to_owned(), |values| format!("The workload gets {values}"));
+            (ResultLevel::Warn, OUTDATED.to_owned(), sentences(&why, fix))
         }
         Lag::Edited => {
             (ResultLevel::Warn, code.to_string(), sentences(&format!("The sidecar was changed: {why}"), fix))
@@ -281,6 +283,29 @@ mod tests {
         assert!(of_clash.contains("`app`") && of_clash.contains(Code::NameConflict.fix()), "{of_clash}");
         let idle = content(&before, &[deployment("bare")], false).object(Form::Policyreports, "shop");
         assert!(idle["results"][0]["message"].as_str().is_some_and(|told| told.contains("in effect first")), "{idle}");
+    }
+
+    #[test]
+    fn a_workload_with_other_values_than_it_would_get_now_is_told_with_them() {
+        let mut spec = template("envoy", "envoy:1");
+        spec["template"]["containers"][0]["resources"] = json!({ "limits": { "memory": "128Mi" } });
+        let paths = json!(["containers[envoy].resources.limits.memory"]);
+        spec["parameters"] = json!([{ "name": "memory", "type": "Quantity", "paths": paths }]);
+        let now = policies(&[("mesh", spec)]);
+        let with = |workload: &Workload, value: &str| {
+            let mut body = workload.body.clone();
+            body["metadata"]["annotations"]["mesh.scpol.dev/memory"] = json!(value);
+            workload.with_body(body)
+        };
+        let stored = injected(&now, &with(&deployment("web"), "256Mi"));
+        let object = content(&now, &[stored.clone()], true).object(Form::Policyreports, "shop");
+        assert_eq!(object["summary"]["pass"], 1, "{object}");
+        let object = content(&now, &[with(&stored, "512Mi")], true).object(Form::Policyreports, "shop");
+        assert_eq!(listed(&object), [["web", "mesh", "Outdated", "warn"]]);
+        let message = object["results"][0]["message"].as_str().expect("a message");
+        let values =
+            "The workload gets other values when it is made again: `memory` is `256Mi`, now `512Mi`. To fix it: ";
+        assert!(message.starts_with(values) && message.contains("scpol uninject"), "{message}");
     }
 
     #[test]
