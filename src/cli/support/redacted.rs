@@ -19,7 +19,7 @@ const PARTS: &[&str] = &[
     // Policies.
     "targets", "template", "pod", "position", "updateStrategy", "rollingUpdate", "steps", "pause", "share", "validations",
     "matchConditions", "annotationSelector", "labelSelector", "namespaceSelector", "objectSelector", "workloadSelector",
-    "selector", "matchExpressions", "terminationGracePeriodSeconds",
+    "selector", "matchExpressions", "terminationGracePeriodSeconds", "parameters",
     // Pods and Deployments.
     "containers", "initContainers", "ephemeralContainers", "env", "envFrom", "valueFrom", "secretKeyRef", "configMapKeyRef",
     "fieldRef", "resourceFieldRef", "secretRef", "configMapRef", "ports", "resources", "volumeMounts", "volumeDevices",
@@ -53,7 +53,8 @@ const KEPT: &[&str] = &[
     "share.env", "share.from", "share.to", "share.readOnly", "share.volumeMounts", "matchExpressions.key", "operator",
     "matchExpressions.values", "edited", "paused", "failureThreshold", "maxUnavailable", "maxUnavailablePerNamespace",
     "minReadySeconds", "onFailure", "podUpdate", "progressDeadlineSeconds", "duration", "percent", "percentOfWorkloads",
-    "currentRevision", "failed", "failures.code", "failures.time", "halted", "injected", "matched", "missed",
+    "parameters.annotation", "parameters.fromNamespace", "parameters.maxLength", "parameters.maximum", "parameters.minimum",
+    "parameters.paths", "currentRevision", "failed", "failures.code", "failures.time", "halted", "injected", "matched", "missed",
     "observedSpecHash", "outdated", "pending", "ready", "restartedAt", "templateHash", "updateRevision", "updated",
     // Pods and Deployments.
     "image", "imageID", "imagePullPolicy", "restartPolicy", "terminationMessagePolicy", "secretKeyRef.key",
@@ -85,7 +86,7 @@ const MAPS: &[&str] = &["labels", "matchLabels", "matchAnnotations", "nodeSelect
 #[rustfmt::skip]
 const PROSE: &[&str] = &[
     ".message", ".note", "conditions.message", "failures.message", "waiting.message", "status.engine", "validations.message",
-    "clientConfig.url",
+    "parameters.description", "clientConfig.url",
 ];
 /// The fields with CEL: prose in a policy, and in a registration the content of templates.
 const CEL: &[&str] = &["expression", "messageExpression"];
@@ -376,6 +377,23 @@ mod tests {
             assert!(text.contains(kept), "{kept}: {text}");
         }
         assert!(["S2", "S5", "S8", "S13"].iter().all(|secret| hidden.iter().any(|text| text == secret)), "{hidden:?}");
+    }
+
+    #[test]
+    fn of_a_parameter_the_values_of_texts_are_hidden() {
+        let parameters = json!([
+            {
+                "name": "memory", "type": "Quantity", "description": "Memory of the proxy", "annotation": "a.example.com/memory",
+                "paths": ["containers[envoy].env[A].value"], "minimum": "64Mi", "maximum": 7, "fromNamespace": true,
+            },
+            { "name": "key", "enum": ["S1"], "pattern": "S2", "maxLength": 63, "expression": "object.metadata.name" },
+        ]);
+        let (text, hidden) = kept(Redaction::Policies, &json!({ "spec": { "parameters": parameters } }));
+        assert_eq!(hidden, ["S1", "S2"]);
+        let hidden = json!({ "enum": [REDACTED], "pattern": REDACTED });
+        let mut expected = parameters.clone();
+        (expected[1]["enum"], expected[1]["pattern"]) = (hidden["enum"].clone(), hidden["pattern"].clone());
+        assert_eq!(text, json!({ "spec": { "parameters": expected } }).to_string());
     }
 
     #[test]

@@ -21,6 +21,8 @@ const COMMON: [&str; 18] = [
 ];
 /// How the API server introduces a value that it rejects.
 const REJECTED: [&str; 3] = ["Invalid value: ", "Unsupported value: ", "Duplicate value: "];
+/// The parts of our messages about values that workloads give parameters, up to where a value may be.
+const GIVEN: [&[&str]; 2] = [&["parameter `", "`, from ", ": "], &["other values when it is made again: ", " is "]];
 
 /// Takes hidden values and credentials out of texts.
 pub(super) struct Scrubber {
@@ -44,7 +46,7 @@ impl Scrubber {
         let Some(finder) = &self.finder else { return REDACTED.to_owned() };
         let mut ranges = self.found(finder, text);
         ranges.extend(self.cut_off(text));
-        without_credentials(&without_rejected(&replaced(text, ranges)))
+        without_credentials(&without_rejected(&without_given(&replaced(text, ranges))))
     }
 
     /// Where patterns are.
@@ -131,6 +133,25 @@ fn without_rejected(text: &str) -> Cow<'_, str> {
         text = Cow::Owned(replaced(&text, ranges));
     }
     text
+}
+
+/// `text` without the values that workloads give parameters, and without the words up to the last quote of the line.
+fn without_given(text: &str) -> Cow<'_, str> {
+    if !GIVEN.iter().any(|parts| text.contains(parts[0])) {
+        return Cow::Borrowed(text);
+    }
+    let behind = |line: &str, parts: &[&str]| {
+        parts.iter().try_fold(0, |at, part| Some(at + line[at..].find(part)? + part.len()))
+    };
+    let line = |line: &str| {
+        let given = GIVEN.iter().filter_map(|parts| {
+            let first = behind(line, parts)?;
+            let last = line.rfind('`').filter(|last| *last > first)?;
+            Some(first..last + 1)
+        });
+        replaced(line, given.collect())
+    };
+    Cow::Owned(text.split_inclusive('\n').map(line).collect())
 }
 
 /// The length of the value at the beginning of `text`: that in quotes, none for a number, else the rest of the line.
@@ -273,6 +294,23 @@ mod tests {
             ("Authorization:Bearer tok {basic dTpw", "Authorization:Bearer (redacted) {basic (redacted)"),
         ] {
             assert_eq!(scrubbed(&[], text), expected);
+        }
+    }
+
+    #[test]
+    fn what_workloads_give_parameters_is_taken_out() {
+        let refused = "SCP0245: parameter `level`, from annotation `a/level` of the pod: ";
+        let wrong = "must be one of `debug`, `info`, is ";
+        for (text, expected) in [
+            (format!("{refused}{wrong}`x`y`; write `info`, or\nb `c`"), format!("{refused}(redacted), or\nb `c`")),
+            (format!("{{\"m\":\"{refused}{wrong}`x\\\"y`\"}}"), format!("{{\"m\":\"{refused}(redacted)\"}}")),
+            (
+                "other values when it is made again: `level` is `x`, now `y`".to_owned(),
+                "other values when it is made again: `level` is (redacted)".to_owned(),
+            ),
+            ("parameter `level`: no path".to_owned(), "parameter `level`: no path".to_owned()),
+        ] {
+            assert_eq!(scrubbed(&[], &text), expected);
         }
     }
 
