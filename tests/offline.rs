@@ -30,5 +30,6 @@ mod printed_table;
 mod reader;
 mod readers;
 mod refit;
+mod tenant;
 mod tools;
 mod undo;

@@ -76,6 +76,7 @@ mod scenes;
 mod shared_servers;
 mod starts;
 mod status;
+mod tenant;
 mod trust;
 mod uninstall;
 mod updates;
@@ -133,6 +134,7 @@ const TESTS: &[&[runner::Test]] = &[
     shared_servers::TESTS,
     starts::TESTS,
     status::TESTS,
+    tenant::TESTS,
     trust::TESTS,
     uninstall::TESTS,
     updates::TESTS,
