@@ -1,14 +1,11 @@
 //! Which values a parameter takes, beside their type: bounds, choices, a pattern, a length.
 
-use super::words::{few, meant};
+use super::words::{few, meant, shown};
 use crate::api::schema::quoted;
 use crate::api::v1alpha1::{self, Bound, ParameterType};
-use crate::outside::cut;
 
 /// The longest value, in bytes.
 pub(super) const LONGEST: usize = 1024;
-/// The most characters of a value in a message.
-const SHOWN: usize = 64;
 
 /// The limits of the values of a parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -103,7 +100,7 @@ impl Range {
             Some(better) => format!("; it is spelt `{better}`"),
             None => self.binary(of, text).map(|better| format!("; write `{better}`")).unwrap_or_default(),
         };
-        Err(format!("must be {}{}, is `{}`{hint}", of.words(), self.words(), cut(text, SHOWN)))
+        Err(format!("must be {}{}, is {}{hint}", of.words(), self.words(), shown(text)))
     }
 
     /// `64m` as `64Mi`, where that fits: `m` is a thousandth.
@@ -171,14 +168,14 @@ impl Limits {
             let choices = || self.choices.iter().map(String::as_str);
             let hint = meant(text, choices()).map(|choice| format!("; write {}", few([choice].into_iter())));
             let (choices, hint) = (few(choices()), hint.unwrap_or_default());
-            return Err(format!("must be one of {choices}, is `{}`{hint}", cut(text, SHOWN)));
+            return Err(format!("must be one of {choices}, is {}{hint}", shown(text)));
         }
         self.judge_form(text)
     }
 
     fn judge_form(&self, text: &str) -> Result<(), String> {
         if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.holds(text)) {
-            return Err(format!("must match {}, is `{}`", quoted(&pattern.source), cut(text, SHOWN)));
+            return Err(format!("must match {}, is {}", quoted(&pattern.source), shown(text)));
         }
         let length = text.chars().count();
         match self.length.filter(|most| length > *most) {
@@ -220,7 +217,7 @@ pub(super) fn is_text(text: &str) -> Result<(), String> {
         return Err(format!("must have at most {LONGEST} bytes, has {}", text.len()));
     }
     if text.contains('\0') {
-        return Err(format!("must not have the character NUL, is `{}`", cut(text, SHOWN)));
+        return Err(format!("must not have the character NUL, is {}", shown(text)));
     }
     Ok(())
 }

@@ -5,16 +5,13 @@ use super::leaves::{Form, Leaf, MARK, Rule};
 use super::marks;
 use super::paths::no_leaf;
 use super::tokens::{Token, tokens};
-use super::words::{few, meant};
+use super::words::{few, meant, shown};
 use crate::api::amounts;
 use crate::api::format;
 use crate::api::schema::{listed, quoted};
 use crate::api::v1alpha1::{GracePeriod, ParameterType, RawObject, Template};
-use crate::outside::cut;
 use serde_json::{Map, Value};
 
-/// The most characters of a value in a message.
-const SHOWN: usize = 64;
 /// The objects that are made where a value stands in them.
 const MADE: [&str; 3] = ["resources", "requests", "limits"];
 
@@ -127,7 +124,7 @@ impl Place {
 
     /// Why `text`, a value of the type `of`, does not fit here.
     pub(super) fn judge(&self, of: ParameterType, text: &str) -> Result<(), String> {
-        let shown = cut(text, SHOWN);
+        let shown = shown(text);
         match self.leaf.rule {
             Rule::Any => Ok(()),
             Rule::Between(least, most) => {
@@ -138,21 +135,19 @@ impl Place {
                 } else {
                     format!("from `{least}{unit}` to `{most}{unit}`")
                 };
-                fits.then_some(()).ok_or_else(|| format!("must be {wanted}, is `{shown}`"))
+                fits.then_some(()).ok_or_else(|| format!("must be {wanted}, is {shown}"))
             }
             Rule::Amount => {
                 let nanos =
-                    ParameterType::Quantity.size(text).ok_or_else(|| format!("must be a quantity, is `{shown}`"))?;
-                let fault = self.at.last().and_then(|name| amounts::amount_fault(name, nanos, &format!("`{shown}`")));
+                    ParameterType::Quantity.size(text).ok_or_else(|| format!("must be a quantity, is {shown}"))?;
+                let fault = self.at.last().and_then(|name| amounts::amount_fault(name, nanos, &shown));
                 fault.map_or(Ok(()), Err)
             }
-            Rule::Like(holds, words) => {
-                holds(text).then_some(()).ok_or_else(|| format!("must be {words}, is `{shown}`"))
-            }
+            Rule::Like(holds, words) => holds(text).then_some(()).ok_or_else(|| format!("must be {words}, is {shown}")),
             Rule::OneOf(choices) if choices.contains(&text) => Ok(()),
             Rule::OneOf(choices) => {
                 let hint = meant(text, choices.iter().copied()).map(|choice| format!("; write `{choice}`"));
-                Err(format!("must be one of {}, is `{shown}`{}", listed(choices), hint.unwrap_or_default()))
+                Err(format!("must be one of {}, is {shown}{}", listed(choices), hint.unwrap_or_default()))
             }
         }
     }

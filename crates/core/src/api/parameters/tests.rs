@@ -480,7 +480,7 @@ fn a_wrong_value_is_told_with_the_right_spelling() {
         (&short, "abcdef", "must have at most 5 characters, has 6".to_owned()),
         (&tag, "a:b", "must be the tag of an image: at most 128 letters, digits, `_`, `.` and `-`, is `a:b`".to_owned()),
         (&image, "a b", "must be an image, such as `registry.example.com/agent:1.2.3`, is `a b`".to_owned()),
-        (&image, "", "must be an image, such as `registry.example.com/agent:1.2.3`, is ``".to_owned()),
+        (&image, "", "must be an image, such as `registry.example.com/agent:1.2.3`, is empty".to_owned()),
         (&policy, "always", "must be one of `Always`, `IfNotPresent`, `Never`, is `always`; write `Always`".to_owned()),
         (&path, "//evil", "must be a path that begins with one `/`, of printable ASCII characters without blanks, is `//evil`".to_owned()),
         (&label, "a b", "must be the value of a label: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, is `a b`".to_owned()),
