@@ -19,7 +19,7 @@ run kubectl apply -f config/install.yaml
 kubectl wait --for=condition=Established crd/sidecarpolicies.scpol.dev --timeout=90s > /dev/null
 
 say 'The operator, with the rights of its ServiceAccount and nothing more'
-start_operator
+start_operator "$(free_address)"
 
 say 'A policy: every new pod in the namespace shop gets a log agent'
 run cat docs/examples/start/policy.yaml
@@ -76,6 +76,15 @@ if [ -n "$has_nodes" ]; then
   run kubectl get pods -n shop -l app=nginx -o 'custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image'
   run scpol rollout status log-agent
 fi
+
+say 'One policy, three Deployments of different sizes: a parameter is a value that a workload sets, within bounds'
+run cat docs/examples/write/parameters.yaml
+run kubectl apply -f docs/examples/write/parameters.yaml
+run kubectl wait --for=condition=Programmed scpol/proxy --timeout=90s
+run kubectl apply -f docs/examples/write/sizes.yaml
+sizes='custom-columns=NAME:.metadata.name,PROXY:.spec.template.spec.containers[?(@.name=="proxy")].resources.limits.memory'
+run kubectl get deployments small medium large -n shop -o "$sizes"
+[ "$(kubectl get deployments small medium large -n shop --no-headers -o "$sizes" | awk '{print $2}' | xargs)" = '128Mi 256Mi 512Mi' ]
 
 keep_if_asked
 say 'The operator stops. The API server goes on without it: new pods still get the sidecar'

@@ -29,9 +29,18 @@ until_is() {
   return 1
 }
 
+# An address that nothing listens on.
+free_address() {
+  local port
+  until port=$((20000 + RANDOM % 12000)) && ! (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do :; done
+  echo "127.0.0.1:$port"
+}
+
+# start_operator [ADDRESS]: the API server reaches its webhook at the address, else nowhere.
 start_operator() {
   echo '$ scpol run &'
-  scpol run --kubeconfig "$SCPOL_TEST_KUBECONFIG_OPERATOR" --listen 127.0.0.1:0 --webhook-listen 127.0.0.1:0 --log-format text 2> "$log" &
+  scpol run --kubeconfig "$SCPOL_TEST_KUBECONFIG_OPERATOR" --listen 127.0.0.1:0 --webhook-listen "${1:-127.0.0.1:0}" \
+    ${1:+--webhook-url "https://$1"} --log-format text 2> "$log" &
   operator=$!
   trap 'kill $operator 2> /dev/null && wait $operator || true' EXIT
 }
