@@ -447,7 +447,7 @@ fn a_wrong_value_is_told_with_the_right_spelling() {
         (&memory, "2Gi", format!("{between} `2Gi`")),
         (&memory, "1e400", format!("{between} `1e400`")),
         (&memory, "１２８Mi", format!("{between} `１２８Mi`; write `128Mi`")),
-        (&memory, "", format!("{between} ``")),
+        (&memory, "", format!("{between} empty")),
         (&memory, "$(MEM)", format!("{between} `$(MEM)`")),
         (&memory, "64Mi\n", format!("{between} `64Mi\\n`; write `64Mi`")),
         (&port, "0", format!("{ports} `0`")),

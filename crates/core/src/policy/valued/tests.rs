@@ -123,7 +123,7 @@ fn a_wrong_value_is_a_failure_that_names_source_value_and_bound() {
         for (key, value, parts) in [
             ("proxy.example.com/memory", "2Gi", ["`2Gi`", "64Mi", "1Gi"]),
             ("proxy.example.com/memory", "12 MB", ["`12 MB`", "quantity", "proxy.example.com/memory"]),
-            ("proxy.example.com/memory", "", ["``", "quantity", "memory"]),
+            ("proxy.example.com/memory", "", ["empty", "quantity", "memory"]),
             ("mesh.scpol.dev/level", "trace", ["`trace`", "`debug`", "`info`"]),
             ("mesh.scpol.dev/debug", "yes", ["`yes`", "true", "false"]),
             ("mesh.scpol.dev/level", &"x".repeat(2000), ["mesh.scpol.dev/level", "1024 bytes", "2000"]),
