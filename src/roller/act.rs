@@ -118,13 +118,13 @@ async fn attempt(
     let answer = match refit::next_action(&workload, from, goal, &asked) {
         NextAction::UpToDate => return not_needed(Some(at.version)),
         NextAction::Leave(left) => Ok(at.left(left.cause.code(), left.message)),
-        NextAction::PatchTemplate(_) | NextAction::RestartTemplate | NextAction::InPlace { .. }
+        NextAction::PatchTemplate(_) | NextAction::RestartTemplate(_) | NextAction::InPlace { .. }
             if planned.is_put_back =>
         {
             Ok(Answer::Left(at.version, put_back(&workload)))
         }
         NextAction::PatchTemplate(patch) => at.patch(patch).await,
-        NextAction::RestartTemplate => at.restart().await,
+        NextAction::RestartTemplate(values) => at.restart(values).await,
         NextAction::InPlace { patch, resize } => return at.in_place(patch, resize).await,
         NextAction::Evict { why } => at.evict(why).await,
     };
@@ -153,7 +153,7 @@ struct At<'a> {
 
 impl At<'_> {
     /// Has the controller of the workload make all its pods anew, as `kubectl rollout restart` does.
-    async fn restart(&self) -> Result<Answer, String> {
+    async fn restart(&self, values: json_patch::Patch) -> Result<Answer, String> {
         let metadata = self.workload.pod().map(|pod| &pod["metadata"]).unwrap_or(&Value::Null);
         let now = Timestamp::now().to_string();
         let patch = json!([
@@ -161,7 +161,8 @@ impl At<'_> {
             { "op": "test", "path": "/metadata/resourceVersion", "value": self.workload.resource_version() },
             annotate(&self.workload.pod_pointer(), metadata, RESTARTED, &now),
         ]);
-        self.patch(serde_json::from_value(patch).expect("the shape is fixed")).await
+        let json_patch::Patch(restart) = serde_json::from_value(patch).expect("the shape is fixed");
+        self.patch(json_patch::Patch(restart.into_iter().chain(values.0).collect())).await
     }
 
     /// Changes the running pod: first the resources, which do not restart a container, then all else together with the marker. If

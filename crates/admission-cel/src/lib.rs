@@ -167,17 +167,8 @@ impl Expression {
 
     /// Every place that reads `object`, with the fields selected there, in the order of the source.
     pub fn places_of_object(&self) -> Vec<Place> {
-        self.places("object")
-    }
-
-    /// As [`Self::places_of_object`], for `template`.
-    pub fn places_of_template(&self) -> Vec<Place> {
-        self.places("template")
-    }
-
-    fn places(&self, variable: &str) -> Vec<Place> {
         // Never an error, because `compile` has parsed the same source.
-        parser::parse(&self.source, self.dialect).map(|node| places::of(&node, variable)).unwrap_or_default()
+        parser::parse(&self.source, self.dialect).map(|node| places::of(&node, "object")).unwrap_or_default()
     }
 
     /// The verdict of an expression that was compiled as [`Gives::Bool`].

@@ -252,7 +252,7 @@ impl Decision {
     /// `workload` without the earlier contents that this decision replaces.
     pub fn base<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         // A form of the workload that has the present content already stays as it is.
-        let is_past = |name: &str| self.replaced().any(|policy| policy.name == name && !policy.is_claimed(workload));
+        let is_past = |name: &str| self.replaced().any(|policy| policy.name == name && !policy.is_recorded(workload));
         let past = self.renewed.iter().filter(|(name, _)| is_past(name));
         let past: Renewed = past.map(|(name, markers)| (name.clone(), markers.clone())).collect();
         match past.is_empty() {
@@ -850,7 +850,8 @@ fn carrying_past(policies: &Policies, workload: &Workload) -> Renewed {
     if workload.kind.is_in_table() && !inject::marker::is_marked(workload) {
         return carried;
     }
-    let has_earlier = |policy: &&Arc<Policy>| policy.past().next().is_some() || policy.takes_places();
+    let has_earlier =
+        |policy: &&Arc<Policy>| policy.past().next().is_some() || policy.takes_places() || policy.has_parameters();
     for policy in policies.at(workload).filter(|policy| policy.is_enforced()).filter(has_earlier) {
         let view = policy.view(workload);
         let replaced = policy.spec.replaces.iter().filter_map(|name| policies.get(&PolicyRef::of_cluster(name)));

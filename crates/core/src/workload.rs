@@ -249,6 +249,11 @@ impl Workload {
         })
     }
 
+    /// The pod, or the pod template, in the object as expressions see it.
+    pub fn pod_seen_by_expressions(&self) -> Option<&Value> {
+        self.kind.pod_path.as_ref()?.iter().try_fold(self.seen_by_expressions(), |part, step| part.get(step))
+    }
+
     /// The same object, in the Namespace `namespace`.
     #[must_use]
     pub fn within(self, namespace: Option<Arc<Value>>) -> Self {

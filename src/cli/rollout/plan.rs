@@ -179,7 +179,7 @@ impl Deciding<'_> {
                 let code = Some(left.cause.code().to_string());
                 return Some(Some(Decided { action: PlannedAction::Leave, code, why: left.message }));
             }
-            NextAction::PatchTemplate(_) | NextAction::RestartTemplate => (PlannedAction::Patch, self.has(workload)),
+            NextAction::PatchTemplate(_) | NextAction::RestartTemplate(_) => (PlannedAction::Patch, self.has(workload)),
             NextAction::InPlace { .. } => (PlannedAction::InPlace, self.has(workload)),
             NextAction::Evict { why } => (PlannedAction::Evict, why),
         };

@@ -544,7 +544,7 @@ static RULES: &[SpecRule] = &[
     },
     SpecRule {
         code: Code::InvalidExpression,
-        must: "must be an expression over `object` and `namespaceObject` that API servers accept",
+        must: "must be an expression over `object` and `namespaceObject` that API servers accept; of a parameter, also over `template`",
         cel: Vec::new,
         find: faulty_expressions,
     },
@@ -956,6 +956,11 @@ fn faulty_expressions(policy: &Subject<'_>, found: &mut Found) {
     };
     for (index, condition) in policy.spec.match_conditions.iter().enumerate() {
         check(format!("spec.matchConditions[{index}].expression"), &condition.expression, Gives::Bool);
+    }
+    for (index, parameter) in policy.spec.parameters.iter().enumerate() {
+        if let Some(expression) = &parameter.expression {
+            check(format!("spec.parameters[{index}].expression"), expression, Gives::Value);
+        }
     }
     for (index, validation) in policy.spec.validations.iter().enumerate() {
         check(format!("spec.validations[{index}].expression"), &validation.expression, Gives::Bool);

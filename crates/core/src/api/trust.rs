@@ -176,7 +176,9 @@ fn covers(pattern: &str, image: &str) -> bool {
         return WildMatch::new(pattern).matches(image);
     }
     let Some(rest) = image.strip_prefix(pattern) else { return false };
-    let is_tag = rest.starts_with([':', '@']) && !rest.contains('/');
+    // Runtimes take the digest, whatever the tag is.
+    let is_tagged = pattern.rsplit('/').next().is_some_and(|name| name.contains([':', '@']));
+    let is_tag = rest.starts_with([':', '@']) && !rest.contains('/') && !is_tagged;
     rest.is_empty() || pattern.ends_with('/') || rest.starts_with('/') || is_tag
 }
 
@@ -306,6 +308,8 @@ mod tests {
             ("envoyproxy/envoy", "envoyproxy/envoys", false),
             ("envoyproxy/envoy:v1.31.0", "envoyproxy/envoy:v1.31.0", true),
             ("envoyproxy/envoy:v1.31.0", "envoyproxy/envoy:v1.31.01", false),
+            ("envoyproxy/envoy:v1.31.0", "envoyproxy/envoy:v1.31.0@sha256:00", false),
+            ("registry:5000", "registry:5000/a@sha256:00", true),
             ("registry.example.com/mesh/*", "registry.example.com/mesh/a/b:1", true),
             ("registry.example.com/mesh/*", "other.example.com/registry.example.com/mesh/a", false),
             ("*/proxy:v?", "a/proxy:v1", true),

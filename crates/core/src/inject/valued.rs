@@ -4,7 +4,7 @@ use super::marker::Marker;
 use super::{Template, hash};
 use crate::api::v1alpha1;
 use crate::parameters::{Parameter, Parameters};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -29,10 +29,15 @@ impl Template {
         }
         // Its faults have been reported when the policy was accepted.
         let (parameters, _) = Parameters::parse(&self.policy, declared, written);
-        let hash = hash(&json!({ "template": written, "parameters": parameters.identity() }));
+        // Where values come from counts, because another source means other values. What they are bounded by does not.
+        let source = |it: &v1alpha1::Parameter| json!([it.annotation, it.from_namespace, it.expression]);
+        let sources: Vec<Value> = declared.iter().map(source).collect();
+        let hash = hash(&json!({ "template": written, "parameters": parameters.identity(), "sources": sources }));
         let values = vec![None; parameters.iter().count()];
+        // A `$(scpol.NAME)` gets what another place of the parameter has.
+        let template = Self::new(&self.policy, &parameters.applied(written, &values), self.position);
         let valued = Valued { parameters: Arc::new(parameters), written: Arc::new(written.clone()), values };
-        Self { hash, valued: Some(Arc::new(valued)), ..self }
+        Self { hash, valued: Some(Arc::new(valued)), ..template }
     }
 
     /// Its parameters.
@@ -57,6 +62,11 @@ impl Template {
         let valued = Self { hash: self.hash.clone(), valued: Some(Arc::new(valued)), ..template };
         let needs = valued.needs.clone().with_values(&valued.value_entries());
         Cow::Owned(Self { needs, ..valued })
+    }
+
+    /// Whether `marker`, of its policy, records other values than it has.
+    pub(crate) fn differs_in_values(&self, marker: &Marker) -> bool {
+        self.recorded(marker, Parameter::may_be) != self.values()
     }
 
     /// The values that `marker` records, of parameters of which `may_be` is true for the value. For others, what stands in the template.

@@ -8,6 +8,7 @@ use super::valued::{self, Valuation};
 use super::{Policy, Reason, Site, VersionedExpression, hash};
 use crate::api::code::Code;
 use crate::api::pod_schema::{self, is_native_sidecar};
+use crate::api::rules::Violation;
 use crate::api::v1alpha1::{self, Jobs, NativeSidecars, SidecarPolicySpec};
 use crate::content::{Content, Revision};
 use crate::inject::marker::{MAX_LENGTH, Marker};
@@ -201,16 +202,16 @@ impl Policy {
 
     /// The same policy with `values` of its parameters, for one workload.
     pub(super) fn with_values(&self, values: &[Option<String>]) -> Self {
-        let mut made = self.added.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.len() >= MOST_FORMS {
-            made.clear();
-        }
-        let make = |values: &Values| Arc::new(Form::of(self.as_written().with_values(values).into_owned()));
-        let form = match made.get(values) {
-            Some(form) => form.clone(),
-            None => made.entry(values.to_vec()).or_insert_with_key(make).clone(),
-        };
-        drop(made);
+        let made = || self.added.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = made().get(values).cloned();
+        let form = known.unwrap_or_else(|| {
+            let form = Arc::new(Form::of(self.as_written().with_values(values).into_owned()));
+            let mut made = made();
+            if made.len() >= MOST_FORMS {
+                made.clear();
+            }
+            made.entry(values.to_vec()).or_insert(form).clone()
+        });
         Self { share: Share::All, added: Added { form, ..self.added.clone() }, ..self.clone() }
     }
 
@@ -226,8 +227,16 @@ impl Policy {
                 ));
             }
             let faults = |template: &v1alpha1::Template| pod_schema::in_template(&json!(template), None);
+            let found = faults(&form.written.spec);
+            if found.is_empty() {
+                return None;
+            }
             let before = faults(self.spec.template.as_ref()?);
-            let mut new = faults(&form.written.spec).into_iter().filter(|fault| !before.contains(fault));
+            // Without the index, because items before it may be left out.
+            let kind =
+                |fault: &Violation| (fault.field.replace(|c: char| c.is_ascii_digit(), ""), fault.message.clone());
+            let before: Vec<_> = before.iter().map(kind).collect();
+            let mut new = found.into_iter().filter(|fault| !before.contains(&kind(fault)));
             new.next().map(|fault| format!("`{}` {}", fault.field, fault.message))
         });
         let is_free = self.as_written().parameters().any(Parameter::needs_trust);
@@ -360,6 +369,12 @@ impl Policy {
         self.added.form.written.is_claimed(&self.view(workload))
     }
 
+    /// The same, with the values of its parameters.
+    pub(crate) fn is_recorded(&self, workload: &Workload) -> bool {
+        let differs = || self.marker(workload).is_some_and(|marker| self.as_written().differs_in_values(&marker));
+        self.is_claimed(workload) && !(self.has_parameters() && differs())
+    }
+
     /// How much of the policy's content `workload` has, where `others` match, too: containers that they name are not the
     /// user's own.
     pub fn presence_beside<'a>(
@@ -397,6 +412,15 @@ impl Policy {
         let at = workload.pod_pointer();
         let mut of_marker = self.past().filter(|past| past.template.hash == marker.hash);
         of_marker.any(|past| inject::edits::is_exact(workload, &past.template.as_listed(&at, &marker), &marker))
+            || self.carries_other_values(workload, &marker)
+    }
+
+    /// Whether `workload` has exactly the present content with other values, which `marker` records: it was copied, or its sources have
+    /// changed before it was made anew.
+    pub(super) fn carries_other_values(&self, workload: &Workload, marker: &Marker) -> bool {
+        let written = self.as_written();
+        let is_other = self.has_parameters() && marker.hash == written.hash && written.differs_in_values(marker);
+        is_other && inject::edits::is_exact(workload, &written.as_listed(&workload.pod_pointer(), marker), marker)
     }
 
     /// The same for an earlier content or the present one.

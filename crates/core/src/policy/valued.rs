@@ -1,10 +1,13 @@
 //! The values that a workload gives the parameters of a policy: [`Policies::valued`]. All else sees policies with their values.
 //!
-//! A workload that carries the content of the policy, as its marker says, keeps the values of the marker: an annotation that is edited
-//! later makes it outdated, and changes nothing in it. Users can write markers. So on a create, and for what an update adds to a marker,
-//! a value of the marker counts only if the content is there with it, if it is within the bounds, and if the author of the workload may
-//! choose it, or it is what the sources give, or it is an amount: other admission changes amounts that expressions read. So does one of
-//! a pod that a controller has made from a template with the content: its own labels and name may give another one.
+//! A stored workload that carries the content of the policy, as its marker says, keeps the values of the marker: an annotation that is
+//! edited later makes it outdated, and changes nothing in it. A new workload that comes with the content, as a copy does, gets the values
+//! of its own sources in place of those of the marker.
+//!
+//! Users can write markers. So on a create, and for what an update adds to a marker, a value of the marker counts only if the content is
+//! there with it, if it is within the bounds, and if the author of the workload may choose it, or it is what the sources give, or it is a
+//! number: other admission changes what expressions read. So does one of what a controller has made from a template with the content:
+//! its own labels and name may give another one.
 
 use super::{Policies, Policy, Reason, Site, VersionedExpression, checks};
 use crate::api::code::Code;
@@ -62,8 +65,9 @@ pub struct Given {
     pub value: Result<Option<String>, String>,
     /// Where it comes from.
     pub source: Source,
-    /// What the sources give now, if the workload was injected with another value.
-    pub outdated_by: Option<String>,
+    /// What the sources give now, if the workload was injected with another value: a value, none for what stands in the template, or what is
+    /// wrong with it.
+    pub outdated_by: Option<Result<Option<String>, String>>,
 }
 
 /// What a policy adds to a workload by its values.
@@ -88,12 +92,16 @@ impl Policies {
         let has_any =
             |policy: &Arc<Policy>| policy.has_parameters() || policy.earlier().is_some_and(|it| it.has_parameters());
         let is_of_kind = |kind: &Arc<Kind>| kind.resource == workload.kind.resource;
-        let needs = |policy: &Arc<Policy>| has_any(policy) && policy.kinds.iter().any(is_of_kind);
+        let is_near = |policy: &Policy| {
+            policy.kinds.iter().any(is_of_kind) && policy.covers_namespace(workload.namespace())
+                || policy.is_claimed(workload)
+        };
+        let needs = |policy: &Arc<Policy>| has_any(policy) && is_near(policy);
         if !self.in_order.iter().any(needs) {
             return Cow::Borrowed(self);
         }
         let bare = without_policies(workload);
-        let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old };
+        let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old, is_new: old.is_none() };
         let mut policies = self.clone();
         for policy in policies.in_order.iter_mut().filter(|policy| needs(policy)) {
             *policy = Arc::new(policy.at(workload).valued(sides, site));
@@ -110,12 +118,15 @@ fn without_policies(workload: &Workload) -> Option<Workload> {
         return None;
     }
     let mut bare = undo_anywhere(workload, &[]).map(|undone| workload.with_body(undone.body))?;
-    if workload.kind.is_pod() {
-        let of_template = marker::all(workload).filter(|marker| marker::is_of_template(workload, marker));
+    let of_template = marker::all(workload).filter(|marker| marker::is_of_template(workload, marker));
+    let of_template: Vec<Marker> = of_template.collect();
+    if !of_template.is_empty() {
+        let of_template = of_template.into_iter();
         let pointers: Vec<String> = of_template.flat_map(|marker| marker.added).collect();
         let names: HashSet<String> = pointers.iter().filter_map(|pointer| marker::container(pointer)).collect();
         for list in [CONTAINERS, INIT_CONTAINERS] {
-            if let Some(items) = bare.body["spec"].get_mut(list).and_then(Value::as_array_mut) {
+            let list = format!("{}/spec/{list}", workload.pod_pointer());
+            if let Some(items) = bare.body.pointer_mut(&list).and_then(Value::as_array_mut) {
                 items.retain(|item| !item["name"].as_str().is_some_and(|name| names.contains(name)));
             }
         }
@@ -123,9 +134,11 @@ fn without_policies(workload: &Workload) -> Option<Workload> {
     Some(bare)
 }
 
-/// Whether `workload` is a pod that a controller has made from a template with the content that `marker` lists.
-fn is_made(workload: &Workload, marker: &Marker) -> bool {
-    workload.kind.is_pod() && workload.controller().is_some() && marker::is_of_template(workload, marker)
+/// Whether `workload` is one that a controller has made from a template, in an object that `policy` targets, with the content that `marker`
+/// lists: a pod, or the Job of a CronJob. Users can write that, too.
+fn is_made(policy: &Policy, workload: &Workload, marker: &Marker) -> bool {
+    let targets_others = policy.kinds.iter().any(|kind| **kind != *workload.kind);
+    targets_others && workload.controller().is_some() && marker::is_of_template(workload, marker)
 }
 
 /// A workload that is judged.
@@ -136,6 +149,8 @@ struct Sides<'a> {
     bare: &'a Workload,
     /// Before an update.
     old: Option<&'a Workload>,
+    /// Whether it is created now, and has not been injected.
+    is_new: bool,
 }
 
 impl Policy {
@@ -149,12 +164,17 @@ impl Policy {
         self.added.valuation.as_ref().map_or(&[], |valuation| &valuation.given)
     }
 
-    /// The values with which the workload that it was valued for was injected, where its sources give others now, as a sentence.
+    /// The values with which the workload that it was valued for was injected, where its sources give others now, as a sentence. Variables and
+    /// arguments of containers are not shown: who reads this may not read the workload.
     pub fn outdated_values(&self) -> Option<String> {
-        let other = self.given().iter().filter_map(|given| {
+        let other = self.as_written().parameters().zip(self.given()).filter_map(|(parameter, given)| {
             let (is, now) = (given.value.as_ref().ok()?, given.outdated_by.as_ref()?);
-            let is = is.clone().or_else(|| default(self.as_written(), &given.name));
-            Some(format!("`{}` is {}, now {}", given.name, quoted(is.as_deref()), quoted(Some(now))))
+            let name = &given.name;
+            Some(match now {
+                _ if parameter.is_private() => format!("`{name}` has another value now"),
+                Ok(now) => format!("`{name}` is {}, now {}", told_value(parameter, is), told_value(parameter, now)),
+                Err(wrong) => format!("`{name}` is {}, and now {wrong}", told_value(parameter, is)),
+            })
         });
         let other: Vec<String> = other.collect();
         (!other.is_empty()).then(|| format!("other values when it is made again: {}", other.join(", ")))
@@ -176,7 +196,12 @@ impl Policy {
         let domain = |key: &str| key.split_once('/').map(|(domain, _)| domain.to_owned());
         let domains: BTreeSet<Option<String>> = keys.iter().map(|key| domain(key)).collect();
         let is_near = |key: &&String| key.starts_with(&own) || key.contains('/') && domains.contains(&domain(key));
-        let there = there.iter().filter(|key| !keys.contains(&key.as_str())).filter(is_near).take(MOST_COMPARED);
+        let there = there
+            .iter()
+            .filter(|key| !keys.contains(&key.as_str()))
+            .filter(is_near)
+            .filter(|key| key.len() <= LONGEST_KEY)
+            .take(MOST_COMPARED);
         let sentence = |key: &String| {
             let begins = || format!("no parameter has the annotation `{}`", shown(key));
             let name = |key: &str| key.rsplit('/').next().map(str::to_owned).unwrap_or_default();
@@ -206,6 +231,7 @@ impl Policy {
         let reads = |expression: &VersionedExpression| expression.source().contains("namespaceObject");
         self.as_written().parameters().any(|parameter| parameter.from_namespace)
             || self.added.expressions.iter().flatten().any(reads)
+            || self.earlier().is_some_and(|earlier| earlier.values_read_namespaces())
     }
 
     /// The policy with the values that its marker on `workload` records: what `workload` has of it, whoever wrote the marker.
@@ -216,22 +242,22 @@ impl Policy {
         }
     }
 
-    /// The policy with the values that `workload` gives its parameters.
+    /// The policy with the values of `workload`, which has been injected: by this create, or before.
     pub fn valued_for(&self, workload: &Workload, site: &Site) -> Cow<'_, Self> {
         if !self.has_parameters() {
             return Cow::Borrowed(self);
         }
         let bare = without_policies(workload);
-        Cow::Owned(self.valued(Sides { workload, bare: bare.as_ref().unwrap_or(workload), old: None }, site))
+        let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old: None, is_new: false };
+        Cow::Owned(self.valued(sides, site))
     }
 
     fn valued(&self, sides: Sides<'_>, site: &Site) -> Self {
         if !self.has_parameters() {
             return self.clone();
         }
-        let view = self.view(sides.workload);
         let wanted = self.wanted(&self.view(sides.bare), site);
-        if let Some(kept) = self.kept(&view, sides.old, &wanted) {
+        if let Some(kept) = self.kept(sides, &wanted, site) {
             return kept;
         }
         let before = sides.old.and_then(|old| self.before(old, &wanted, site)).unwrap_or_default();
@@ -246,38 +272,41 @@ impl Policy {
         self.with_given(given, site)
     }
 
-    /// The policy with the values of the marker on `workload`, if the content is there with them and each may be.
-    fn kept(&self, workload: &Workload, old: Option<&Workload>, wanted: &[Given]) -> Option<Self> {
+    /// The policy with the values of the marker on the workload, if the content is there with them and each may be.
+    fn kept(&self, sides: Sides<'_>, wanted: &[Given], site: &Site) -> Option<Self> {
+        let (workload, written) = (&*self.view(sides.workload), self.as_written());
         let marker = self.current_marker(workload)?;
-        let before = old.and_then(|old| self.current_marker(&self.view(old)));
-        let is_stored = old.is_none() && !workload.resource_version().is_empty() && !workload.has_initializers();
-        let written = self.as_written();
-        let is_made = is_made(workload, &marker);
+        let before = sides.old.and_then(|old| self.current_marker(&self.view(old)));
+        let is_stored = sides.old.is_none() && !workload.resource_version().is_empty() && !workload.has_initializers();
+        let was_there =
+            |name: &str| is_stored || before.as_ref().is_some_and(|it| it.value(name) == marker.value(name));
+        let is_made = is_made(self, workload, &marker);
+        let is_given = |at: usize| wanted[at].value.as_ref() == Ok(&marker.value(&wanted[at].name));
         let is_allowed = |(at, parameter): (usize, &Parameter)| {
-            let value = marker.value(&parameter.name);
-            let was_there = is_stored || before.as_ref().is_some_and(|before| before.value(&parameter.name) == value);
-            let is_given = wanted[at].value.as_ref() == Ok(&value);
-            let is_open = is_made || is_open(parameter);
-            was_there || is_given || is_open && value.is_none_or(|value| parameter.judge(&value).is_ok())
+            let is_fit = || match marker.value(&parameter.name) {
+                Some(value) => parameter.judge(&value).is_ok(),
+                None => !parameter.is_required(),
+            };
+            was_there(&parameter.name) || is_given(at) || (is_made || is_open(parameter)) && is_fit()
         };
         if !written.parameters().enumerate().all(is_allowed) {
             return None;
         }
-        let values = written.recorded(&marker, Parameter::may_be);
-        let kept = self.with_values(&values);
-        if kept.presence_beside(workload, []) != Presence::Whole {
+        let kept = self.with_values(&written.recorded(&marker, Parameter::may_be));
+        let is_known = written.parameters().all(|parameter| was_there(&parameter.name));
+        if kept.presence_beside(workload, []) != Presence::Whole || !is_known && kept.fault_of_values(site).is_some() {
             return None;
         }
-        let given = wanted.iter().zip(values).map(|(wanted, value)| match &wanted.value {
-            Ok(now) if *now == value => wanted.clone(),
-            now => {
-                let outdated_by = now
-                    .as_ref()
-                    .ok()
-                    .map(|now| now.clone().or_else(|| default(written, &wanted.name)).unwrap_or_default());
-                Given { name: wanted.name.clone(), value: Ok(value), source: Source::Recorded, outdated_by }
-            }
-        });
+        // Content that was copied gets the values of its new place.
+        let is_new = sides.is_new && !is_known && !is_made && !(0..wanted.len()).all(is_given);
+        if is_new && self.carries_other_values(workload, &marker) {
+            return None;
+        }
+        // Of what is made, and of pods, others change what expressions read.
+        let is_loose = |wanted: &Given| is_made || workload.kind.is_pod() && wanted.source == Source::Expression;
+        let values = written.parameters().zip(kept.as_written().values());
+        let given =
+            values.zip(wanted).map(|((parameter, value), wanted)| recorded(parameter, value, wanted, is_loose(wanted)));
         let valuation = Valuation { given: given.collect(), refused: None };
         Some(kept.with_valuation(valuation))
     }
@@ -289,8 +318,14 @@ impl Policy {
         let bare = without_policies(old);
         let sources = self.wanted(&self.view(bare.as_ref().unwrap_or(old)), site);
         let values = self.as_written().recorded(&marker, |parameter, value| parameter.judge(value).is_ok());
-        let is_same = |at: usize| matches!(&sources[at].source, source if *source == wanted[at].source && (*source == Source::Expression || sources[at].value == wanted[at].value));
-        Some(values.into_iter().enumerate().map(|(at, value)| is_same(at).then_some(value)).collect())
+        let stays = |(at, value): (usize, Option<String>)| {
+            let (then, now) = (&sources[at], &wanted[at]);
+            let is_same = then.source == now.source && (then.source == Source::Expression || then.value == now.value);
+            // One that is not within its bounds any more is asked for anew.
+            let is_lost = value.is_none() && marker.value(&now.name).is_some();
+            (is_same && !is_lost).then_some(value)
+        };
+        Some(values.into_iter().enumerate().map(stays).collect())
     }
 
     /// Its marker, if it has the current hash.
@@ -351,7 +386,7 @@ impl Policy {
             return Err((Source::Expression, unread()));
         }
         let variables = checks::variables(workload);
-        let variables = admission_cel::Variables { template: workload.pod(), ..variables };
+        let variables = admission_cel::Variables { template: workload.pod_seen_by_expressions(), ..variables };
         match expression.on(site.dialect()).value(&variables, budget) {
             Ok(text) => Ok((Source::Expression, Some(text))),
             Err(failure) => Err((Source::Expression, format!("failed: {failure}"))),
@@ -380,6 +415,8 @@ impl Policy {
     }
 }
 
+/// The longest key of annotations: a prefix of 253 characters, a slash, and a name of 63. Servers check keys after admission.
+const LONGEST_KEY: usize = 317;
 /// The end of the sentence on a value that needs an unknown Namespace.
 const UNREAD: &str = ", which could not be read";
 /// The most annotations that are told as misspelt: users can write any number.
@@ -395,13 +432,22 @@ fn listed_keys(keys: &[&str]) -> String {
     }
 }
 
-fn quoted(value: Option<&str>) -> String {
+fn told_value(parameter: &Parameter, value: &Option<String>) -> String {
+    let value = value.as_deref().or(parameter.default());
     value.map_or_else(|| "the template's".to_owned(), |value| format!("`{}`", shown(value)))
 }
 
-/// What stands in the template for the parameter `name`.
-fn default(template: &crate::inject::Template, name: &str) -> Option<String> {
-    template.parameters().find(|parameter| parameter.name == name)?.default().map(str::to_owned)
+/// What a workload has that was injected with `value`, where its sources give what is `wanted`. `is_loose`: another value of theirs does not
+/// count.
+fn recorded(parameter: &Parameter, value: &Option<String>, wanted: &Given, is_loose: bool) -> Given {
+    let is_other = |now: &Option<String>| !parameter.is_same(value.as_deref(), now.as_deref());
+    let outdated_by = match &wanted.value {
+        Ok(now) if now == value => return wanted.clone(),
+        _ if is_loose => None,
+        Ok(now) => is_other(now).then(|| Ok(now.clone())),
+        Err(wrong) => Some(Err(wrong.clone())),
+    };
+    Given { name: wanted.name.clone(), value: Ok(value.clone()), source: Source::Recorded, outdated_by }
 }
 
 /// Whether a value within its bounds may come from a marker: the author of the workload may choose it anyway, or it is an amount.

@@ -54,7 +54,7 @@ pub fn next_action<'a>(
         return match untouchable(workload) {
             Some(left) => NextAction::Leave(left),
             None if is_pod => restart(),
-            None => revalued(workload, goal).map_or(NextAction::RestartTemplate, NextAction::PatchTemplate),
+            None => NextAction::RestartTemplate(revalued(workload, goal).unwrap_or_default()),
         };
     }
     if !is_pod {
@@ -81,8 +81,7 @@ fn revalued(workload: &Workload, goal: Goal<'_>) -> Option<Patch> {
     goal.to.valued_for(workload, goal.site).outdated_values()?;
     let content = Content::of(&goal.to.spec)?;
     let present = Revision::new(&goal.to.name, 0, content);
-    let change = template_update(workload, [&present], goal).ok()?;
-    (!change.patch.is_empty()).then_some(change.patch)
+    Some(template_update(workload, [&present], goal).ok()?.patch)
 }
 
 /// When the pods of `workload` began: the creation time of a pod. For another workload: the last `kubectl rollout restart`,

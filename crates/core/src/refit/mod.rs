@@ -79,8 +79,8 @@ pub enum NextAction {
     Leave(Unchanged),
     /// A patch of the pod template. The controller of the workload then makes its pods anew.
     PatchTemplate(Patch),
-    /// The annotation [`RESTARTED`] in the pod template. The content stays.
-    RestartTemplate,
+    /// The annotation [`RESTARTED`] in the pod template, and a patch of it, if parameters have other values now. The content stays.
+    RestartTemplate(Patch),
     /// Changes of the running pod.
     InPlace {
         /// The images of containers and native sidecars, labels and annotations, with the marker. It begins with tests of

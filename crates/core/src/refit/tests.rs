@@ -940,7 +940,7 @@ fn acted(workload: &Workload, from: &Policy, to: &Arc<Policy>, asked: &Asked<'_>
         NextAction::UpToDate => "up to date".to_owned(),
         NextAction::Leave(left) => format!("leave: {}", left.cause.code()),
         NextAction::PatchTemplate(patch) => format!("patch template: {} operations", patch.0.len()),
-        NextAction::RestartTemplate => "restart template".to_owned(),
+        NextAction::RestartTemplate(_) => "restart template".to_owned(),
         NextAction::InPlace { patch, resize } => format!("in place: {} {}", !patch.0.is_empty(), resize.is_some()),
         NextAction::Evict { why } => format!("evict: {why}"),
     }

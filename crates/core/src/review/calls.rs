@@ -104,8 +104,11 @@ fn sentence(policy: &Policy, predicate: &str, code: Code, detail: &str) -> Strin
 /// `stored` without what `policies` have added in its current form. A marker takes away only what its policy adds:
 /// otherwise it could hide content of the user's from selectors and expressions.
 fn without_ours<'a>(stored: &'a Workload, policies: &Policies, site: &Site) -> Cow<'a, Workload> {
-    let policies = policies.valued(stored, None, site);
-    let is_ours = |policy: &&Arc<Policy>| policy.kinds.contains(&stored.kind) && policy.is_injected(stored);
+    let is_ours = |policy: &&Arc<Policy>| {
+        policy.kinds.contains(&stored.kind)
+            && policy.is_claimed(stored)
+            && policy.valued_for(stored, site).is_injected(stored)
+    };
     let ours: Vec<&Arc<Policy>> = policies.at(stored).filter(is_ours).collect();
     let mut narrowed = Cow::Borrowed(stored);
     for policy in &ours {

@@ -115,6 +115,10 @@ impl Request {
                 if drops_initializers {
                     metadata.remove("initializers");
                 }
+                // Only stored objects have one. An apply may name one for an object that it creates.
+                if !is_update {
+                    metadata.remove("resourceVersion");
+                }
                 // Servers below 1.25 take it away from a created object only after the mutating calls, so otherwise it
                 // would keep every policy out of an object that then lives on.
                 if !is_update {

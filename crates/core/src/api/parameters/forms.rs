@@ -19,8 +19,8 @@ pub(super) fn is_http_path(text: &str) -> bool {
 
 /// Whether `text` is the number or the name of a port.
 pub(super) fn is_port(text: &str) -> bool {
-    match text.parse::<i64>() {
-        Ok(number) => (1..=65_535).contains(&number),
+    match text.parse::<u16>() {
+        Ok(number) => number > 0 && number.to_string() == text,
         Err(_) => !text.is_empty() && format::port_name_fault(text).is_none(),
     }
 }
@@ -48,12 +48,15 @@ pub(super) fn split_tag(image: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// Whether `text` is a digest: an algorithm that runtimes know (`opencontainers/go-digest`), and all its digits in lower case.
 fn is_digest(text: &str) -> bool {
-    let Some((algorithm, hash)) = text.split_once(':') else { return false };
-    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    algorithm.split(['+', '.', '-', '_']).all(is_word)
-        && hash.len() >= 32
-        && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+    let digits = match text.split_once(':') {
+        Some(("sha256", digits)) if digits.len() == 64 => digits,
+        Some(("sha384", digits)) if digits.len() == 96 => digits,
+        Some(("sha512", digits)) if digits.len() == 128 => digits,
+        _ => return false,
+    };
+    digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn is_name(name: &str) -> bool {

@@ -59,6 +59,8 @@ pub(super) enum Rule {
     Between(i64, i64),
     /// An amount of the resource that the path names last.
     Amount,
+    /// The same, above 0, which would mean that there is no limit.
+    Limit,
     /// Texts for which the function holds. The words follow on "must be".
     Like(fn(&str) -> bool, &'static str),
     /// Some texts.
@@ -67,7 +69,7 @@ pub(super) enum Rule {
 
 use Form::{Expanded, Number, NumberOrText, Switch, Tag, Text};
 use ParameterType::{Boolean, Duration, Integer, Quantity, String as Texts};
-use Rule::{Amount, Any, Between, Like, OneOf};
+use Rule::{Amount, Any, Between, Like, Limit, OneOf};
 
 const ALL_TYPES: &[ParameterType] = &[Texts, Integer, Boolean, Quantity, Duration];
 const AMOUNTS: &[ParameterType] = &[Quantity, Integer];
@@ -132,7 +134,7 @@ pub(super) static LEAVES: &[Leaf] = &[
     leaf("containers[NAME].env[NAME].valueFrom.configMapKeyRef.name", "a ConfigMap", &[Texts], Text, OBJECT),
     leaf("containers[NAME].env[NAME].valueFrom.secretKeyRef.name", "a Secret", &[Texts], Text, OBJECT),
     leaf("containers[NAME].resources.requests.RESOURCE", "a request", AMOUNTS, Text, Amount),
-    leaf("containers[NAME].resources.limits.RESOURCE", "a limit", AMOUNTS, Text, Amount),
+    leaf("containers[NAME].resources.limits.RESOURCE", "a limit", AMOUNTS, Text, Limit),
     leaf(
         "containers[NAME].resizePolicy[RESOURCE].restartPolicy",
         "what a resize does",
@@ -162,7 +164,7 @@ pub(super) static LEAVES: &[Leaf] = &[
     leaf("env[NAME]", "whether the workload's containers get the variable", &[Boolean], Switch, Any),
     leaf("env[NAME].value", "a variable for the workload's containers", ALL_TYPES, Expanded, Any),
     leaf("volumes[NAME]", "whether the volume is added", &[Boolean], Switch, Any),
-    leaf("volumes[NAME].emptyDir.sizeLimit", "the size of the volume", &[Quantity], Text, Amount),
+    leaf("volumes[NAME].emptyDir.sizeLimit", "the size of the volume", &[Quantity], Text, Limit),
     leaf("volumes[NAME].configMap.name", "a ConfigMap", &[Texts], Text, OBJECT),
     leaf("volumes[NAME].secret.secretName", "a Secret", &[Texts], Text, OBJECT),
     leaf("metadata.labels[KEY]", "a label for the pod", ALL_TYPES, Text, LABEL_VALUE),

@@ -144,6 +144,18 @@ impl Parameter {
         self.default.as_deref()
     }
 
+    /// Whether two values are the same one, as 1Gi and 1024Mi are. None is what stands in the template.
+    pub fn is_same(&self, one: Option<&str>, other: Option<&str>) -> bool {
+        let [one, other] = [one, other].map(|value| value.or(self.default()));
+        let size = |value: Option<&str>| value.and_then(|value| self.of.size(value));
+        one == other || size(one).is_some() && size(one) == size(other)
+    }
+
+    /// Whether it is a variable, an argument or a part of one: what is not shown to everybody.
+    pub fn is_private(&self) -> bool {
+        self.places.iter().any(|place| matches!(place.leaf.form, Form::Expanded | Form::Mark))
+    }
+
     /// Whether a value must come from elsewhere: a `$(scpol.NAME)` has none in the template.
     pub fn is_required(&self) -> bool {
         self.is_required

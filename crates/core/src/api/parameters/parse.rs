@@ -11,7 +11,7 @@ use crate::api::format;
 use crate::api::schema::{listed, quoted};
 use crate::api::trust::{Power, Trust};
 use crate::api::v1alpha1::{self, ParameterType, RawObject, Template};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The most marks of a template: each of them may get a text of a kilobyte.
@@ -45,7 +45,48 @@ pub(super) fn parse(policy: &str, declared: &[v1alpha1::Parameter], template: &T
         }
     }
     shared(&parameters, &mut faults);
+    misplaced(template, &mut faults);
+    scripts(template, &parameters, &mut faults);
     (Parameters(parameters), faults)
+}
+
+/// The marks where none is replaced: they would stay as they are.
+fn misplaced(template: &Template, faults: &mut Vec<Fault>) {
+    let replaced: BTreeSet<String> = texts(template).into_iter().map(|text| text.field).collect();
+    let mut open = vec![(String::new(), json!(template))];
+    while let Some((path, value)) = open.pop() {
+        match value {
+            Value::String(text) if !marks::of(&text).is_empty() && !replaced.contains(&path) => {
+                let message = "must have no `$(scpol.NAME)`, which is replaced in `args`, `command` and the values of `env` alone; name \
+                               the place in `paths`, or write `$$(scpol.NAME)`";
+                faults.push((format!("spec.template.{path}"), message.to_owned()));
+            }
+            Value::Array(items) => {
+                open.extend(items.into_iter().enumerate().map(|(index, item)| (format!("{path}[{index}]"), item)));
+            }
+            Value::Object(members) => {
+                let below = |name: String| if path.is_empty() { name } else { format!("{path}.{name}") };
+                open.extend(members.into_iter().map(|(name, value)| (below(name), value)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The places of free texts in scripts of shells, where an author of workloads could write commands.
+fn scripts(template: &Template, parameters: &[Parameter], faults: &mut Vec<Fault>) {
+    for (index, parameter) in parameters.iter().enumerate() {
+        let is_free = parameter.of == ParameterType::String && parameter.limits.choices.is_empty();
+        let script = parameter.places.iter().find(|place| is_free && place.at.is_script(template));
+        if let Some(place) = script {
+            let message = format!(
+                "must be given, because {} is the script of a shell, and a text could have commands; give the value by a variable in `env`, and \
+                 read that in the script",
+                quoted(&place.path)
+            );
+            faults.push((format!("spec.parameters[{index}].enum"), message));
+        }
+    }
 }
 
 /// A parameter as declared, with its own faults. Fields begin in the parameter.
@@ -282,11 +323,11 @@ fn stand(parameter: &mut Parameter, template: &Template) -> Vec<Fault> {
                 faults.push((field, message));
             }
             Ok(Some(text)) => {
-                if let Err(fault) = parameter.judge(&text) {
-                    faults.push((field, format!("must have a value in the template that fits: {fault}")));
-                }
                 let plain =
                     if place.leaf.form == Form::Expanded { marks::unescaped(&text) } else { Some(text.clone()) };
+                if let Err(fault) = parameter.judge(plain.as_ref().unwrap_or(&text)) {
+                    faults.push((field, format!("must have a value in the template that fits: {fault}")));
+                }
                 found.push((text, plain));
             }
         }

@@ -137,9 +137,12 @@ impl Place {
                 };
                 fits.then_some(()).ok_or_else(|| format!("must be {wanted}, is {shown}"))
             }
-            Rule::Amount => {
+            Rule::Amount | Rule::Limit => {
                 let nanos =
                     ParameterType::Quantity.size(text).ok_or_else(|| format!("must be a quantity, is {shown}"))?;
+                if nanos == 0 && matches!(self.leaf.rule, Rule::Limit) {
+                    return Err(format!("must be above 0, is {shown}: it would mean no limit"));
+                }
                 let fault = self.at.last().and_then(|name| amounts::amount_fault(name, nanos, &shown));
                 fault.map_or(Ok(()), Err)
             }
@@ -158,7 +161,9 @@ impl Place {
         let value = match (self.leaf.form, of) {
             (Form::Switch, _) => return,
             (Form::Number, _) | (Form::NumberOrText, ParameterType::Integer) => number(of.size(text)),
-            (Form::Text | Form::NumberOrText, _) => Some(text.into()),
+            // A port as a text is a name, never a number.
+            (Form::NumberOrText, _) => Some(text.parse::<u16>().map_or_else(|_| text.into(), Value::from)),
+            (Form::Text, _) => Some(text.into()),
             (Form::Expanded, _) => Some(marks::escaped(text).into()),
             (Form::Tag, _) => self.at.value(template).and_then(|image| {
                 let name = forms::split_tag(image.as_str()?).0;
@@ -196,6 +201,20 @@ impl At {
             }
             _ => Err("must be a path of the template".to_owned()),
         }
+    }
+
+    /// Whether it is in an argument or an item of a command that a shell reads as a script.
+    pub(super) fn is_script(&self, template: &Template) -> bool {
+        let Self::Item(list, index, steps) = self else { return false };
+        let ([Step::Key(key), Step::Index(at)], Some(item)) = (&steps[..], list.of(template).get(*index)) else {
+            return false;
+        };
+        let texts = |key: &str| item.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let words =
+            || texts("command").iter().chain(if key == "args" { texts("args") } else { &[] }).filter_map(Value::as_str);
+        let place = if key == "args" { texts("command").len() + at } else { *at };
+        let is_flag = place.checked_sub(1).and_then(|before| words().nth(before)).is_some_and(takes_script);
+        is_flag && words().take(place).any(is_shell)
     }
 
     /// The name at the end.
@@ -414,6 +433,20 @@ fn is_free(item: &Value, list: List, tokens: &[Token<'_>]) -> Result<(), String>
         return Err("must be a variable without `merge`".to_owned());
     }
     Ok(())
+}
+
+/// Whether `word` names a shell, with or without its folder.
+fn is_shell(word: &str) -> bool {
+    const SHELLS: [&str; 9] = ["sh", "ash", "bash", "dash", "ksh", "zsh", "cmd", "powershell", "pwsh"];
+    let name = word.rsplit(['/', '\\']).next().unwrap_or(word).to_ascii_lowercase();
+    SHELLS.contains(&name.strip_suffix(".exe").unwrap_or(&name))
+}
+
+/// Whether a shell takes the argument behind `flag` as a script: `-c` of Unix, also behind other letters, and `/c` and `-Command` of Windows.
+fn takes_script(flag: &str) -> bool {
+    let letters = flag.strip_prefix('-').filter(|letters| letters.ends_with('c') && letters.len() <= 4);
+    letters.is_some_and(|letters| letters.bytes().all(|byte| byte.is_ascii_lowercase()))
+        || ["/c", "-command"].contains(&flag.to_ascii_lowercase().as_str())
 }
 
 /// Writes `value` at `steps` in `item`.

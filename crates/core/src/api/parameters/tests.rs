@@ -13,7 +13,7 @@ fn template() -> Value {
             {
                 "name": "envoy",
                 "image": "registry.example.com:5000/mesh/envoy:v1",
-                "command": ["/bin/sh", "-c"],
+                "command": ["/bin/envoy", "-c"],
                 "args": ["--level=$(scpol.level)", "$$(scpol.level)", "plain"],
                 "env": [
                     { "name": "SERVICE", "value": "a" },
@@ -78,9 +78,9 @@ fn each_leaf_gets_its_value() {
         (
             "containers[envoy].image",
             "String",
-            "a.io/b@sha256:00000000000000000000000000000000",
+            "a.io/b@sha256:0000000000000000000000000000000000000000000000000000000000000000",
             format!("{c}/image"),
-            json!("a.io/b@sha256:00000000000000000000000000000000"),
+            json!("a.io/b@sha256:0000000000000000000000000000000000000000000000000000000000000000"),
         ),
         (
             "containers[envoy].image:tag",
@@ -533,7 +533,7 @@ fn images_are_what_a_runtime_takes() {
         ("a", true),
         ("busybox:1.36", true),
         ("localhost/a/b_c/d__e/f--g.h:T_1", true),
-        ("REG.example.com:5000/a@sha256:0123456789abcdef0123456789abcdef", true),
+        ("REG.example.com:5000/a@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", true),
         ("A", false),
         ("a/", false),
         ("/a", false),
@@ -541,6 +541,9 @@ fn images_are_what_a_runtime_takes() {
         ("a:", false),
         ("a:b:c", false),
         ("a@sha256:12", false),
+        ("a@sha256:0123456789abcdef0123456789abcdef", false),
+        ("a@sha256:0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789abcdef", false),
+        ("a@md5:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", false),
         ("a___b", false),
         ("-a", false),
         ("a..b/c", false),

@@ -112,6 +112,9 @@ pub(super) fn is_expressible(policy: &Policy) -> Result<(), Inexpressible> {
     if policy.has_parameters() {
         return Err(Inexpressible::new("it has `parameters`"));
     }
+    if policy.admitted_past().any(|past| past.template.parameters().next().is_some()) {
+        return Err(Inexpressible::new("an earlier content of it has `parameters`"));
+    }
     match policy.as_written().joins.keys().next() {
         Some(name) => Err(Inexpressible::new(format!("variable `{name}` of its template has `merge`"))),
         None => Ok(()),

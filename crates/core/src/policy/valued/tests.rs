@@ -172,7 +172,7 @@ fn a_stored_workload_keeps_its_values_and_is_outdated_by_value() {
     assert!(valued.is_injected(&stored));
     let outdated = valued.outdated_values().unwrap();
     assert!(
-        outdated.contains("`memory` is `256Mi`, now `512Mi`") && outdated.contains("`service` is `cart`, now `basket`"),
+        outdated.contains("`memory` is `256Mi`, now `512Mi`") && outdated.contains("`service` has another value now"),
         "{outdated}"
     );
     assert!(policy.edits(&stored).is_empty());
@@ -188,12 +188,11 @@ fn a_stored_workload_keeps_its_values_and_is_outdated_by_value() {
 #[test]
 fn a_forged_value_is_worth_nothing() {
     let policy = policy(&json!({"failurePolicy": "Fail"}));
-    let key = "proxy.example.com/memory";
-    let honest = injected(&policy, &deployment(&json!({}), &json!({"app": "cart"})));
-    for (name, value, is_taken) in [
-        // Other admission may change amounts of resources, so they are not compared.
-        ("memory", "2Gi", true),
-        ("concurrency", "4", true),
+    let bare = deployment(&json!({}), &json!({"app": "cart"}));
+    let honest = injected(&policy, &bare);
+    for (name, value, is_true) in [
+        ("memory", "2Gi", false),
+        ("concurrency", "4", false),
         ("concurrency", "9", false),
         ("service", "bank", false),
         ("service", "cart", true),
@@ -204,25 +203,31 @@ fn a_forged_value_is_worth_nothing() {
         let at = policy.as_written().parameters().position(|parameter| parameter.name == name).unwrap();
         values[at] = Some(value.to_owned());
         // What an honest injection with these values would give.
-        let bare = deployment(&json!({}), &json!({"app": "cart"}));
         let template = policy.as_written().with_values(&values).into_owned();
         let patch =
             inject::plan(&bare, &[&template], &[&template], crate::api::pod_security::Standard::NEWEST).unwrap();
-        let forged = bare.with_body(bare.patched(&patch));
-        let decision = decided(&policy, &forged);
+        let mut forged = bare.with_body(bare.patched(&patch));
+        let mut decision = decided(&policy, &forged);
         let code = decision.rest.first().map(|left| left.reason.code);
-        assert_eq!(code == Some(Code::AlreadyInjected), is_taken, "{name}={value}: {code:?}");
-        // An annotation is what the author may use, and the same value gets in by it.
-        if name == "concurrency" && is_taken {
-            let by_annotation = deployment(&json!({"mesh.scpol.dev/concurrency": value}), &json!({"app": "cart"}));
-            assert_eq!(of_envoy(&injected(&policy, &by_annotation)).0, of_envoy(&forged).0);
-        }
+        let after = forged.with_body(forged.patched(&decision.plan(&forged)));
+        // Other values than those of its sources are replaced, if all else is what the policy adds.
+        assert_eq!(
+            (code == Some(Code::AlreadyInjected), of_envoy(&after)),
+            (is_true, of_envoy(&honest)),
+            "{name}={value}: {code:?}"
+        );
+        // Beside an edit, nothing is replaced. A number within its bounds may be there, and amounts are not compared at all.
+        let containers = forged.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
+        containers.iter_mut().find(|it| it["name"] == "envoy").unwrap()["tty"] = json!(true);
+        let code = decided(&policy, &forged).rest.first().map(|left| left.reason.code);
+        let is_let_through = is_true || ["memory", "debug"].contains(&name) || value == "4";
+        assert_eq!(code == Some(Code::AlreadyInjected), is_let_through, "{name}={value}: {code:?}");
     }
     // A marker without the content.
     let mut robbed = honest.clone();
     let containers = robbed.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
     containers.retain(|container| container["name"] != "envoy");
-    robbed.body["spec"]["template"]["metadata"]["annotations"][key] = json!("1Gi");
+    robbed.body["spec"]["template"]["metadata"]["annotations"]["proxy.example.com/memory"] = json!("1Gi");
     let (envoy, values) = of_envoy(&injected(&policy, &robbed));
     assert_eq!(envoy["resources"]["limits"]["memory"], "1Gi");
     assert!(values.contains(&"memory=1Gi".to_owned()));
@@ -284,4 +289,135 @@ fn misspelt_annotations_are_told() {
         assert_eq!(told.is_empty(), expected.is_none(), "{told:?}");
         assert!(expected.is_none_or(|expected| told[0].contains(expected)), "{told:?}");
     }
+}
+
+/// The policy `mesh` with that template and these parameters, and a pod.
+fn small(template: &Value, parameters: &Value, site: &Site) -> Arc<Policy> {
+    let spec = json!({"targets": [{"group": "", "resource": "pods"}, {"group": "apps", "resource": "deployments"}], "failurePolicy": "Fail",
+        "template": template, "parameters": parameters});
+    Arc::new(Policy::parse(&json!({"metadata": {"name": "mesh"}, "spec": spec}), site).unwrap())
+}
+
+#[test]
+fn a_mark_gets_what_another_place_has_if_nobody_gives_a_value() {
+    let template = json!({"containers": [{"name": "envoy", "image": "envoy", "args": ["--port=$(scpol.port)"],
+        "env": [{"name": "PORT", "value": "8080"}]}]});
+    let parameters = json!([{"name": "port", "type": "Integer", "paths": ["containers[envoy].env[PORT].value"]}]);
+    let policy = small(&template, &parameters, &site());
+    for (annotations, port) in
+        [(json!({}), "8080"), (json!({"mesh.scpol.dev/port": "9090"}), "9090"), (json!({}), "8080")]
+    {
+        let (envoy, _) = of_envoy(&injected(&policy, &deployment(&annotations, &json!({}))));
+        assert_eq!((&envoy["args"][0], &envoy["env"][0]["value"]), (&json!(format!("--port={port}")), &json!(port)));
+    }
+}
+
+#[test]
+fn content_that_was_copied_gets_the_values_of_its_new_place() {
+    let policy = policy(&json!({"failurePolicy": "Fail"}));
+    let key = "mesh.scpol.dev/concurrency";
+    let mut copy = injected(&policy, &deployment(&json!({key: "4"}), &json!({"app": "cart"})));
+    copy.body["metadata"] = json!({"name": "web-2", "namespace": "shop", "labels": {"app": "basket"}});
+    copy.body["spec"]["template"]["metadata"]["annotations"][key] = json!("8");
+    let mut decision = decided(&policy, &copy);
+    let renewed = copy.with_body(copy.patched(&decision.plan(&copy)));
+    let (envoy, values) = of_envoy(&renewed);
+    assert_eq!(envoy["env"], json!([{"name": "SERVICE", "value": "basket"}, {"name": "CONCURRENCY", "value": "8"}]));
+    assert!(
+        values.contains(&"concurrency=8".to_owned()) && values.contains(&"service=basket".to_owned()),
+        "{values:?}"
+    );
+    // A value that is wrong now: refused, and not taken from the marker.
+    copy.body["spec"]["template"]["metadata"]["annotations"][key] = json!("9");
+    assert_eq!(refused(&policy, &copy).1, Code::ParameterRefused);
+}
+
+#[test]
+fn the_job_of_a_cron_job_keeps_what_it_was_made_with() {
+    let policy = policy(&json!({"failurePolicy": "Fail", "nativeSidecars": "Never", "jobs": "Inject",
+        "targets": [{"group": "batch", "resource": "cronjobs"}, {"group": "batch", "resource": "jobs"}]}));
+    let template = deployment(&json!({}), &json!({})).body["spec"]["template"].clone();
+    let body = json!({"metadata": {"name": "web", "namespace": "shop", "labels": {"app": "cart"}}, "spec": {"jobTemplate": {"spec": {"template": template}}}});
+    let namespace = Some(Arc::new(json!({"metadata": {"name": "shop"}})));
+    let cron = Workload::new(Kind::find("batch", "cronjobs").unwrap(), body).within(namespace.clone());
+    let cron = injected(&policy, &cron);
+    let mut body = json!({"metadata": {"name": "web-1", "namespace": "shop", "ownerReferences": [{"kind": "CronJob", "controller": true}]}});
+    body["spec"] = cron.body["spec"]["jobTemplate"]["spec"].clone();
+    let job = Workload::new(Kind::find("batch", "jobs").unwrap(), body).within(namespace);
+    let decision = decided(&policy, &job);
+    assert_eq!(decision.rest[0].reason.code, Code::AlreadyInjected, "{:?}", decision.rest[0].reason);
+}
+
+#[test]
+fn a_marker_gets_no_image_past_the_operator_and_no_mark_past_its_value() {
+    let mut site = site();
+    site.trust.images = vec!["good".to_owned()];
+    let template =
+        json!({"containers": [{"name": "envoy", "image": "good/envoy:1", "args": ["--level=$(scpol.level)"]}]});
+    let parameters =
+        json!([{"name": "image", "paths": ["containers[envoy].image"]}, {"name": "level", "enum": ["info"]}]);
+    let policy = small(&template, &parameters, &site);
+    for (values, is_there) in [
+        (vec![Some("evil/x:1"), Some("info")], false),
+        (vec![None, None], false),
+        (vec![Some("good/other:1"), Some("info")], true),
+    ] {
+        let values: Values = values.into_iter().map(|value| value.map(str::to_owned)).collect();
+        let bare = deployment(&json!({"mesh.scpol.dev/level": "info"}), &json!({}));
+        let forged = policy.as_written().with_values(&values).into_owned();
+        let patch = inject::plan(&bare, &[&forged], &[&forged], crate::api::pod_security::Standard::NEWEST).unwrap();
+        let mut forged = bare.with_body(bare.patched(&patch));
+        // Edited, so that it is nothing that the policy has added.
+        forged.body["spec"]["template"]["spec"]["containers"][2]["stdin"] = json!(true);
+        let decision = Decision::of(&Policies::new([policy.clone()]), &forged, &site);
+        let code = decision.rest.first().map(|left| left.reason.code);
+        assert_eq!(code == Some(Code::AlreadyInjected), is_there, "{values:?} {code:?}");
+    }
+    let refused = deployment(&json!({"mesh.scpol.dev/level": "info", "mesh.scpol.dev/image": "evil/x:1"}), &json!({}));
+    let decision = Decision::of(&Policies::new([policy.clone()]), &refused, &site);
+    assert_eq!(decision.rest[0].reason.code, Code::ParameterRefused);
+}
+
+#[test]
+fn a_stored_value_that_is_the_same_or_is_refused_now_is_told_so() {
+    let key = "proxy.example.com/memory";
+    let stored = |policy: &Arc<Policy>, then: &str, now: &str| {
+        let mut stored = injected(policy, &deployment(&json!({key: then}), &json!({})));
+        stored.body["metadata"]["resourceVersion"] = json!("7");
+        stored.body["spec"]["template"]["metadata"]["annotations"][key] = json!(now);
+        policy.valued_for(&stored, &site()).outdated_values()
+    };
+    let policy = policy(&json!({}));
+    assert_eq!(stored(&policy, "1Gi", "1024Mi"), None);
+    let told = stored(&policy, "1Gi", "2Gi").unwrap();
+    assert!(told.contains("`memory` is `1Gi`, and now must be a quantity from `64Mi` to `1Gi`, is `2Gi`"), "{told}");
+}
+
+#[test]
+fn a_create_is_no_stored_object_whatever_it_says_and_a_long_key_costs_nothing() {
+    let policy = policy(&json!({"failurePolicy": "Fail"}));
+    let policies = Policies::new([policy.clone()]);
+    let mut forged = injected(&policy, &deployment(&json!({}), &json!({"app": "cart"})));
+    let text = forged
+        .body
+        .to_string()
+        .replace("service=cart", "service=bank")
+        .replace(r#""value":"cart""#, r#""value":"bank""#);
+    forged.body = serde_json::from_str(&text).unwrap();
+    forged.body["metadata"]["resourceVersion"] = json!("1");
+    let key = format!("mesh.scpol.dev/{}", "x".repeat(1_000_000));
+    forged.body["metadata"]["annotations"] = json!({key: "1"});
+    assert_eq!(policy.misspelt(&forged), Vec::<String>::new());
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CREATE", "namespace": "shop", "name": "web", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+        "resource": {"group": "apps", "version": "v1", "resource": "deployments"}, "object": forged.body}});
+    let answer = |call| {
+        let caller = Caller { call, revision: None, policies: &policies, listed: None };
+        let review = Review::parse(review.to_string().as_bytes()).unwrap();
+        let answer = review.answer(&caller, &site(), Some(Arc::new(json!({"metadata": {"name": "shop"}}))));
+        String::from_utf8_lossy(&answer.body).into_owned()
+    };
+    let refused = answer(Call::Validate);
+    assert!(refused.contains(r#""allowed":false"#), "{refused}");
+    assert!(answer(Call::Mutate).contains(r#""patch""#), "the values of its own sources take their place");
 }
