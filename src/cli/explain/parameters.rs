@@ -16,7 +16,7 @@ pub(super) struct ParameterAnswer {
     value: Option<String>,
     /// Where the value comes from.
     from: String,
-    /// What is wrong with what the source gives.
+    /// What is wrong with what the source gives. Beside a `value`: with what it gives when the workload is made again.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     /// The value that the workload gets when it is made again, if it is another one.
@@ -36,8 +36,13 @@ impl ParameterAnswer {
                 Ok(value) => (value.clone().or_else(|| default(given)), None),
                 Err(wrong) => (None, Some(wrong.clone())),
             };
-            let (name, from) = (given.name.clone(), given.source.to_string());
-            Self { name, value, from, refused, next: given.outdated_by.clone() }
+            let (next, refused_next) = match given.outdated_by.clone() {
+                Some(Ok(next)) => (next.or_else(|| default(given)), None),
+                Some(Err(wrong)) => (None, Some(wrong)),
+                None => (None, None),
+            };
+            let (name, from, refused) = (given.name.clone(), given.source.to_string(), refused.or(refused_next));
+            Self { name, value, from, refused, next }
         };
         policy.given().iter().map(answer).collect()
     }
@@ -45,6 +50,7 @@ impl ParameterAnswer {
     fn told(&self) -> String {
         let value = || self.value.clone().unwrap_or_else(|| "-".to_owned());
         match (&self.refused, &self.next) {
+            (Some(wrong), _) if self.value.is_some() => format!("{}; REFUSED when it is made again: {wrong}", value()),
             (Some(wrong), _) => format!("REFUSED: {wrong}"),
             (None, Some(next)) => format!("{}; {next} when it is made again", value()),
             (None, None) => value(),
