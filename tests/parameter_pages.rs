@@ -247,7 +247,8 @@ fn a_policy_has_the_annotations_of_the_table_and_no_others() {
         let keys: Vec<String> = parameters(injector).into_iter().map(|parameter| parameter.annotation).collect();
         let mut expected: Vec<&str> = rows.iter().map(|(key, _, _)| *key).collect();
         let mut keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        (expected.sort_unstable(), keys.sort_unstable());
+        expected.sort_unstable();
+        keys.sort_unstable();
         assert_eq!(keys, expected);
     }
 }

@@ -298,7 +298,7 @@ mod tests {
             workload.with_body(body)
         };
         let stored = injected(&now, &with(&deployment("web"), "256Mi"));
-        let object = content(&now, &[stored.clone()], true).object(Form::Policyreports, "shop");
+        let object = content(&now, std::slice::from_ref(&stored), true).object(Form::Policyreports, "shop");
         assert_eq!(object["summary"]["pass"], 1, "{object}");
         let object = content(&now, &[with(&stored, "512Mi")], true).object(Form::Policyreports, "shop");
         assert_eq!(listed(&object), [["web", "mesh", "Outdated", "warn"]]);
