@@ -1021,6 +1021,7 @@ fn the_examples_of_the_pages_print_what_the_pages_say() {
         ("docs/how-to/config-map.md", 1),
         ("docs/how-to/share-a-volume.md", 1),
         ("docs/how-to/windows-nodes.md", 1),
+        ("docs/write/parameters.md", 2),
         ("docs/write/policy.md", 1),
         ("docs/write/validations.md", 1),
     ];
