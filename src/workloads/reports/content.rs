@@ -295,6 +295,7 @@ mod tests {
         let with = |workload: &Workload, value: &str| {
             let mut body = workload.body.clone();
             body["metadata"]["annotations"]["mesh.scpol.dev/memory"] = json!(value);
+            body["metadata"]["resourceVersion"] = json!("7");
             workload.with_body(body)
         };
         let stored = injected(&now, &with(&deployment("web"), "256Mi"));
