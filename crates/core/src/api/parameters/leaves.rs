@@ -40,7 +40,7 @@ pub(super) enum Form {
     Text,
     /// As a text in which a kubelet expands references, so that each `$` is doubled.
     Expanded,
-    /// An integer as a number, and a text as a text.
+    /// The number of a port as a number, and its name as a text.
     NumberOrText,
     /// As the part of the text behind the last colon.
     Tag,

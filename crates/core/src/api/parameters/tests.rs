@@ -232,6 +232,13 @@ fn each_leaf_gets_its_value() {
             format!("{c}/readinessProbe/tcpSocket/port"),
             json!("http"),
         ),
+        (
+            "containers[envoy].readinessProbe.tcpSocket.port",
+            "String",
+            "8080",
+            format!("{c}/readinessProbe/tcpSocket/port"),
+            json!(8080),
+        ),
         ("containers[envoy].startupProbe.grpc.port", "Integer", "80", format!("{c}/startupProbe/grpc/port"), json!(80)),
         (
             "containers[envoy].lifecycle.preStop.sleep.seconds",
