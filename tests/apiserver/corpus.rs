@@ -42,8 +42,10 @@ pub struct Case {
     pub earlier: Vec<Value>,
     /// The workload as a user posts it.
     pub workload: Value,
-    /// The Pod Security labels of its Namespace. Other labels are the same for all cases.
-    pub enforces: Map<String, Value>,
+    /// The labels of its Namespace that differ between cases: those of Pod Security and of parameters.
+    pub labels: Map<String, Value>,
+    /// The annotations of its Namespace.
+    pub annotations: Map<String, Value>,
     /// The result of `scpol inject`; none if the create would be rejected.
     pub injected: Option<Value>,
 }
@@ -79,32 +81,34 @@ fn definition(version: Version, group: &str, kind: &str, plural: &str) -> Value 
 
 /// Creates the namespaces of `cases` that are missing, with the labels that the cases assume.
 pub async fn create_namespaces(world: &World, cases: &[Case]) -> Result<()> {
-    for (name, enforces) in namespaces(cases) {
-        match request(&world.admin, "POST", "/api/v1/namespaces", &namespace(name, &enforces)).await {
+    for namespace in namespaces(cases) {
+        let name = namespace["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await {
             Ok(_) => {}
             // The namespace exists; or its name is invalid, and then nothing can be posted there.
             Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {}
-            Err(error) => return Err(error).context(name.to_owned()),
+            Err(error) => return Err(error).context(name),
         }
     }
     Ok(())
 }
 
-/// The Namespaces of `cases`, each with its enforced levels.
-fn namespaces(cases: &[Case]) -> BTreeMap<&str, Map<String, Value>> {
-    let mut namespaces: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+/// The Namespaces of `cases`, by name.
+fn namespaces(cases: &[Case]) -> Vec<Value> {
+    let mut namespaces: BTreeMap<&str, [Map<String, Value>; 2]> = BTreeMap::new();
     for case in cases {
         if let Some(name) = case.workload["metadata"]["namespace"].as_str() {
-            namespaces.entry(name).or_default().extend(case.enforces.clone());
+            let [labels, annotations] = namespaces.entry(name).or_default();
+            labels.insert("team".to_owned(), json!("shop"));
+            labels.extend(case.labels.clone());
+            annotations.extend(case.annotations.clone());
         }
     }
-    namespaces
-}
-
-fn namespace(name: &str, enforces: &Map<String, Value>) -> Value {
-    let mut labels = enforces.clone();
-    labels.insert("team".to_owned(), json!("shop"));
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
+    let object = |(name, [labels, annotations]): (&str, [Map<String, Value>; 2])| {
+        let metadata = json!({ "name": name, "labels": labels, "annotations": annotations });
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata })
+    };
+    namespaces.into_iter().map(object).collect()
 }
 
 /// The result of a create.
@@ -212,9 +216,12 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
     let mut policies = read("policy.yaml")?;
     let mut documents = read("workload.yaml")?;
     let mut workload = documents.pop().context("a workload")?;
-    let labels = documents.iter().filter_map(|document| document["metadata"]["labels"].as_object()).flatten();
-    let enforces = labels.filter(|(key, _)| key.starts_with("pod-security.kubernetes.io/"));
-    let enforces = enforces.map(|(key, value)| (key.clone(), value.clone())).collect();
+    let of_namespace = |map: &str, is_own: fn(&str) -> bool| -> Map<String, Value> {
+        let found = documents.iter().filter_map(|document| document["metadata"][map].as_object()).flatten();
+        found.filter(|(key, _)| is_own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let is_own = |key: &str| key.starts_with("pod-security.kubernetes.io/") || key.contains(".example.com/");
+    let (labels, annotations) = (of_namespace("labels", is_own), of_namespace("annotations", |_| true));
     let settings = if folder.join("case.yaml").exists() { read("case.yaml")?.remove(0) } else { Value::Null };
     let id = format!("c{number}");
     let names: Vec<String> =
@@ -243,15 +250,15 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
     metadata.remove("generateName");
     let namespace = settings["namespace"].as_str().unwrap_or("default");
     metadata.entry("namespace").or_insert(json!(namespace));
-    let labels = metadata.entry("labels").or_insert(Value::Null);
-    if labels.is_null() {
-        *labels = json!({});
+    let own = metadata.entry("labels").or_insert(Value::Null);
+    if own.is_null() {
+        *own = json!({});
     }
-    labels["case"] = json!(id);
+    own["case"] = json!(id);
     if workload["kind"] == "CronJob" {
         workload["apiVersion"] = json!(if version.has(Feature::CronJobV1) { "batch/v1" } else { "batch/v1beta1" });
     }
-    Ok(Case { name: name.to_owned(), id, policies, earlier, workload, enforces, injected: None })
+    Ok(Case { name: name.to_owned(), id, policies, earlier, workload, labels, annotations, injected: None })
 }
 
 /// `policy`, which recognizes the contents of its `earlier` versions.
@@ -266,7 +273,8 @@ pub fn knowing(policy: Policy, earlier: &[Value]) -> Result<Policy> {
     Ok(policy.knowing(past.into()))
 }
 
-/// Renames the policies `names` wherever a workload may name them: in markers, `scpol.dev/inject`, and initializers.
+/// Renames the policies `names` wherever a workload may name them: in markers, `scpol.dev/inject`, annotations of
+/// parameters, and initializers.
 fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| rename(item, names, renamed)),
@@ -288,7 +296,12 @@ fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String)
                 }
                 let marker =
                     key.strip_prefix("injected.scpol.dev/").filter(|name| names.iter().any(|other| other == name));
-                fresh.insert(marker.map_or(key.clone(), |name| format!("injected.scpol.dev/{}", renamed(name))), value);
+                let parameter = key
+                    .split_once(".scpol.dev/")
+                    .filter(|(policy, _)| names.iter().any(|other| other == policy))
+                    .map(|(policy, parameter)| format!("{}.scpol.dev/{parameter}", renamed(policy)));
+                let marker = marker.map(|name| format!("injected.scpol.dev/{}", renamed(name)));
+                fresh.insert(marker.or(parameter).unwrap_or(key), value);
             }
             *fields = fresh;
         }
@@ -327,9 +340,10 @@ fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
         std::fs::write(&path, values.collect::<Vec<_>>().join("\n---\n"))?;
         Ok(path)
     };
-    let beside = namespaces(cases).into_iter().map(|(name, enforces)| namespace(name, &enforces));
-    let beside: Vec<Value> =
-        beside.chain(CUSTOM.map(|(group, kind, plural)| definition(version, group, kind, plural))).collect();
+    let beside: Vec<Value> = namespaces(cases)
+        .into_iter()
+        .chain(CUSTOM.map(|(group, kind, plural)| definition(version, group, kind, plural)))
+        .collect();
     let manifests: Vec<&Value> = beside.iter().chain(cases.iter().map(|case| &case.workload)).collect();
     // In a list, because a workload without a pod template is a patch otherwise.
     let manifests = json!({ "apiVersion": "v1", "kind": "List", "items": manifests });

@@ -22,7 +22,7 @@ crate::tests![
 ];
 
 /// The time limit for the operator to register hundreds of policies.
-const SETTLED: Duration = Duration::from_secs(300);
+const SETTLED: Duration = Duration::from_secs(600);
 
 pub(crate) async fn stores_the_corpus(setup: Setup) -> Result<()> {
     let (cases, exceptions) = (corpus::cases(setup.version)?, Exceptions::of(setup)?);
@@ -158,7 +158,7 @@ struct Engine {
 async fn operator(world: World, cases: &[Case], exceptions: &Exceptions) -> Result<Engine> {
     grant(&world).await?;
     // At level `debug` the log has a line for each policy and each workload.
-    let flags = [&["--protected-namespaces=vault", "--log-level=info"], &TRUSTING[..]].concat();
+    let flags = [&["--protected-namespaces=vault", "--log-level=info", "--max-policies=2000"], &TRUSTING[..]].concat();
     let operator = Operator::ready(&world.cluster, &flags).await?;
     let objects: Vec<&Value> = cases.iter().flat_map(|case| &case.policies).collect();
     let path = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
