@@ -21,6 +21,7 @@ mod kept;
 mod laws;
 mod lint;
 mod manifests;
+mod parameter_laws;
 mod parameter_pages;
 mod pictures;
 mod policies;

@@ -12,8 +12,10 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     let annotations = body.pointer_mut(&format!("{pod}/metadata/annotations")).and_then(Value::as_object_mut);
     let Some(marker) = annotations.and_then(|annotations| annotations.remove(&key)) else { return };
     let marker: Value = serde_json::from_str(marker.as_str().unwrap()).unwrap();
+    // The values of parameters come before the places, and begin with no `/`.
     let list = |field: &str| {
-        marker[field].as_array().into_iter().flatten().map(|at| at.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let entries = marker[field].as_array().into_iter().flatten().map(|at| at.as_str().unwrap().to_owned());
+        entries.filter(|entry| entry.starts_with('/')).collect::<Vec<_>>()
     };
     let (nulls, others) = (list("nulls"), others(body, pod));
     let mut added = list("added");
