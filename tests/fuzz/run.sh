@@ -11,7 +11,7 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 
-targets=${FUZZ_TARGETS:-policy selector expression inject review request object registered schema manifest}
+targets=${FUZZ_TARGETS:-policy selector expression inject parameters review request object registered schema manifest}
 limit=(-max_total_time="${FUZZ_SECONDS:-60}")
 [ -z "${FUZZ_RUNS:-}" ] || limit=(-runs="$FUZZ_RUNS")
 corpus=${SCPOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scpol}/fuzz

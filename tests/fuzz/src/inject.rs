@@ -57,15 +57,15 @@ fn is_injected_and_given_back(body: &Value, policies: &Policies, namespace: Opti
 }
 
 /// Checks the laws of injection.
-fn holds(workload: &Workload, policies: &Policies, site: &Site) {
+pub(crate) fn holds(workload: &Workload, policies: &Policies, site: &Site) {
     let mut decision = Decision::of(policies, workload, site);
     let patch = decision.plan(workload);
     for policy in policies.iter() {
         rehearsal(policy, workload, site);
     }
-    // Known content of earlier revisions, and of policies whose place one takes, goes first.
+    // Known content of earlier revisions, of policies whose place one takes, and with values of another workload, goes first.
     let base = decision.base(workload).into_owned();
-    let has_replaced = decision.replaced().next().is_some();
+    let has_replaced = decision.replaced().next().is_some() || base.body != workload.body;
     assert!(has_replaced || patch.iter().all(|operation| matches!(operation, PatchOperation::Add(_))), "{patch}");
     let injected: Vec<Arc<Policy>> = decision.inject.clone();
     let after = workload.with_body(workload.patched(&patch));

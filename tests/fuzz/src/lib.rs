@@ -9,6 +9,7 @@ mod inject;
 mod kept;
 mod manifest;
 mod object;
+mod parameters;
 mod policy;
 mod registered;
 mod request;
@@ -32,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "selector", run: selector::run, seeds: Vec::new },
     Target { name: "expression", run: expression::run, seeds: seeds::expressions },
     Target { name: "inject", run: inject::run, seeds: seeds::scenes },
+    Target { name: "parameters", run: parameters::run, seeds: parameters::seeds },
     Target { name: "review", run: review::run, seeds: seeds::reviews },
     Target { name: "request", run: request::run, seeds: seeds::requests },
     Target { name: "object", run: object::run, seeds: seeds::objects },

@@ -41,10 +41,14 @@ fn is_judged_alike_by_all(object: &Object<'_>, site: &Site) {
         }
         Err(first) => {
             assert!(!first.is_empty() && faults.starts_with(&first), "{first:?} are not the first of {faults:?}");
-            let is_told = |message: &str| !message.is_empty() && message.len() <= 1024;
             assert!(faults.iter().all(|fault| is_told(&fault.message)), "{faults:?}");
         }
     }
+}
+
+/// Whether `message` can be shown.
+pub(crate) fn is_told(message: &str) -> bool {
+    !message.is_empty() && message.len() <= 1024
 }
 
 fn fields_have_lines(manifest: &Manifest, object: &Object<'_>, site: &Site) {
