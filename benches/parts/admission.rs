@@ -3,6 +3,7 @@
 use super::duel::{Side, Terms, duel};
 use super::figure::Figure;
 use super::load::{operator, send};
+use super::objects::{tunable_spec, tuned};
 use super::rivals::{ADMISSION, Nothing, literal, parsed, planned, sidecar};
 use crate::support::{LIMIT, Operator, within};
 use crate::world::{PODS, World, containers, request};
@@ -25,9 +26,25 @@ pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
         let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
         let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
         let rival = rival(&[(collection, nothing.registered_as(&registered))]).await?;
-        Ok((ours, Pods { is_marked: true, ..rival }))
+        Ok((ours, Pods { marker: Some(MARKER), ..rival }))
     })
     .await
+}
+
+/// Our webhook with 8 parameters, compared with itself and the same policy without them.
+pub(super) async fn parameters(figures: &mut Vec<Figure>) -> Result<()> {
+    let terms = Terms { engine: "Webhook, 8 parameters", rival: "the same without", rate: 0.95, p50: None };
+    duel(figures, &terms, async || Ok((tunable(8).await?, tunable(0).await?))).await
+}
+
+/// A server with the operator, and one policy for pods in effect with so many parameters.
+async fn tunable(parameters: usize) -> Result<Pods> {
+    let world = world().await?;
+    let operator = operator(&world.cluster, &[]).await?;
+    let mut spec = tunable_spec(parameters);
+    spec["engine"] = json!("Webhook");
+    world.enforce("tunable", spec).await?;
+    Ok(Pods { operator: Some(operator), world, marker: Some("injected.scpol.dev/tunable"), is_tuned: true })
 }
 
 /// Our policies, compared with a hand-written one.
@@ -48,8 +65,10 @@ struct Pods {
     // Dropped before its server.
     operator: Option<Operator>,
     world: World,
-    /// Whether the pods have our marker.
-    is_marked: bool,
+    /// The marker that the pods have.
+    marker: Option<&'static str>,
+    /// Whether the pods have values for parameters.
+    is_tuned: bool,
 }
 
 impl Side for Pods {
@@ -63,9 +82,11 @@ impl Side for Pods {
 
     async fn create(&self, number: usize) -> Result<()> {
         let pod = pod(&format!("load-{number}"));
+        let pod = if self.is_tuned { tuned(pod, number) } else { pod };
         let answer = send(&self.world.creator, "POST", PODS, "application/json", &pod).await?;
         let is_injected = answer.contains(r#""name":"sidecar""#);
-        ensure!(is_injected && answer.contains(MARKER) == self.is_marked, "the pod is not what it should be: {answer}");
+        let is_marked = self.marker.is_some_and(|marker| answer.contains(marker));
+        ensure!(is_injected && is_marked == self.marker.is_some(), "the pod is not what it should be: {answer}");
         Ok(())
     }
 
@@ -82,7 +103,7 @@ async fn ours(engine: &str) -> Result<Pods> {
         "engine": engine, "targets": [{ "group": "", "resource": "pods" }], "template": { "containers": [sidecar()] },
     });
     world.enforce(POLICY, spec).await?;
-    Ok(Pods { operator: Some(operator), world, is_marked: true })
+    Ok(Pods { operator: Some(operator), world, marker: Some(MARKER), is_tuned: false })
 }
 
 /// A server with hand-written registrations only, in effect.
@@ -96,7 +117,7 @@ async fn rival(registrations: &[(String, Value)]) -> Result<Pods> {
         Ok(containers(&created) == ["app", "sidecar"])
     })
     .await?;
-    Ok(Pods { operator: None, world, is_marked: false })
+    Ok(Pods { operator: None, world, marker: None, is_tuned: false })
 }
 
 async fn world() -> Result<World> {

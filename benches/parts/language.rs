@@ -1,7 +1,7 @@
 //! Decisions and plans alone, and `scpol inject` on files, without a server.
 
 use super::figure::{Figure, at_most, told};
-use super::objects::{pod_of, policies_unlike, unlike};
+use super::objects::{parse, pod_of, policies_unlike, tunable, tuned, unlike};
 use super::statistics::median;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -9,6 +9,7 @@ use sidecar_policy::decision::Decision;
 use sidecar_policy::policy::{Policies, Site};
 use sidecar_policy::workload::{Kind, Workload};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The turns of each case. Cases of decision and plan take turns, because the speed of the processor varies. `TURNS`
@@ -45,7 +46,40 @@ pub(super) fn language(figures: &mut Vec<Figure>) -> Result<()> {
         2.5,
     ));
 
+    parameters(figures, &site)?;
     inject(figures)
+}
+
+/// The workloads of a turn, each with values of its own.
+const VALUED: usize = 200;
+
+/// Decisions and plans of a policy with 8 parameters, in turns with the same policy without them.
+fn parameters(figures: &mut Vec<Figure>, site: &Site) -> Result<()> {
+    let kind = Kind::find("", "pods").context("a built-in kind")?;
+    let parsed = |count: usize| Ok::<_, anyhow::Error>(Policies::new([Arc::new(parse(&tunable(count), site)?)]));
+    let (with, without) = (parsed(8)?, parsed(0)?);
+    let workloads = |is_distinct: bool| -> Vec<Workload> {
+        let number = |at: usize| if is_distinct { at } else { 0 };
+        (0..VALUED).map(|at| Workload::new(kind, tuned(pod_of(10), number(at)))).collect()
+    };
+    let time = |policies: &Policies, workloads: &[Workload]| {
+        let start = Instant::now();
+        for workload in workloads {
+            let mut decision = Decision::of(policies, workload, site);
+            std::hint::black_box(decision.plan(workload));
+        }
+        start.elapsed().as_secs_f64() * 1e6 / VALUED as f64
+    };
+    for (words, is_distinct) in [("the same values", false), ("values of its own", true)] {
+        let workloads = workloads(is_distinct);
+        let turns = (0..WARM_UP + TURNS).map(|_| [time(&with, &workloads), time(&without, &workloads)]).skip(WARM_UP);
+        let turns: Vec<[f64; 2]> = turns.collect();
+        let of = |figure: fn(&[f64; 2]) -> f64| median(turns.iter().map(figure).collect());
+        let name = format!("decide and plan, 8 parameters, each pod with {words}, against none");
+        figures.push(at_most(&name, of(|[with, without]| with / without), "ratio", 1.3));
+        figures.push(told("the same, time of one", of(|[with, _]| *with), "us"));
+    }
+    Ok(())
 }
 
 /// Manifests as written by people and by helm. `NAME` is replaced.

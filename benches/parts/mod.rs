@@ -30,7 +30,7 @@ use std::str::FromStr;
 type Part = for<'a> fn(&'a mut Vec<Figure>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// All parts of `make bench` by name, in their order.
-pub(crate) const PARTS: [(&str, Part); 15] = [
+pub(crate) const PARTS: [(&str, Part); 16] = [
     ("language", |figures| async { language::language(figures) }.boxed_local()),
     ("throughput", |figures| initializer::throughput(figures).boxed_local()),
     ("burst", |figures| initializer::burst(figures).boxed_local()),
@@ -38,6 +38,7 @@ pub(crate) const PARTS: [(&str, Part); 15] = [
     ("size", |figures| initializer::size(figures).boxed_local()),
     ("review", |figures| async { reviews::handler(figures) }.boxed_local()),
     ("webhook", |figures| admission::webhook(figures).boxed_local()),
+    ("parameters", |figures| admission::parameters(figures).boxed_local()),
     ("policies", |figures| admission::policies(figures).boxed_local()),
     ("rotation", |figures| rotation::rotation(figures).boxed_local()),
     ("force", |figures| force::force(figures).boxed_local()),
