@@ -460,7 +460,7 @@ impl Decision {
             Verdict::Inject => match deliver(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
                 Err(reason) if reason.code == Code::PodRefused => self.refuse(policy, reason),
-                Err(reason) if policy.is_refused_by_value() => self.fail(policy.clone(), reason),
+                Err(reason) if policy.refused_value() == Some(&reason) => self.fail(policy.clone(), reason),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
             },
             Verdict::Skip(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),

@@ -124,13 +124,12 @@ impl<'a> Delivered<'a> {
 /// # Errors
 /// The reason if it cannot be delivered.
 pub fn deliver<'a>(policy: &'a Policy, workload: &Workload, native_sidecars: bool) -> Result<Delivered<'a>, Reason> {
-    if let Some(reason) = policy.refused_value() {
-        return Err(reason.clone());
+    if let Some(refused) = policy.refused(native_sidecars).find(|refused| refused.is_in(workload)) {
+        return Err(refused.reason());
     }
-    match policy.refused(native_sidecars).find(|refused| refused.is_in(workload)) {
-        Some(refused) => Err(refused.reason()),
-        None => policy.form(workload.ends(), native_sidecars).map(Delivered),
-    }
+    let form = policy.form(workload.ends(), native_sidecars)?;
+    // At last, because a pod that is refused or left out needs no values.
+    policy.refused_value().map_or(Ok(Delivered(form)), |reason| Err(reason.clone()))
 }
 
 /// Which content.
@@ -217,7 +216,7 @@ impl Policy {
 
     /// What is wrong with the template by its values: a fault that it does not have as it is written, such as a request above its limit,
     /// or an image that the `site` does not allow.
-    pub(super) fn fault_of_values(&self, site: &Site) -> Option<String> {
+    pub(crate) fn fault_of_values(&self, site: &Site) -> Option<String> {
         let form = &self.added.form;
         let fault = form.fault.get_or_init(|| {
             if form.written.length_of_values() > MOST_VALUES {

@@ -100,7 +100,7 @@ impl Policies {
         if !self.in_order.iter().any(needs) {
             return Cow::Borrowed(self);
         }
-        let bare = without_policies(workload);
+        let bare = without_policies(workload, self.at(workload).map(AsRef::as_ref));
         let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old, is_new: old.is_none() };
         let mut policies = self.clone();
         for policy in policies.in_order.iter_mut().filter(|policy| needs(policy)) {
@@ -111,34 +111,43 @@ impl Policies {
     }
 }
 
-/// `workload` without what any policy has added, as expressions see it; none if it has no marker. Of a pod with the content of its
-/// template, only containers are known.
-fn without_policies(workload: &Workload) -> Option<Workload> {
+/// `workload` without what `policies` have added in a known form, as expressions see it; none if it has nothing of them. A marker takes away
+/// only what its policy adds: otherwise it could hide content of the user's. Of what was made from a template, only containers are known.
+fn without_policies<'a>(workload: &Workload, policies: impl Iterator<Item = &'a Policy>) -> Option<Workload> {
     if workload.kind.is_in_table() && !marker::is_marked(workload) {
         return None;
     }
-    let mut bare = undo_anywhere(workload, &[]).map(|undone| workload.with_body(undone.body))?;
-    let of_template = marker::all(workload).filter(|marker| marker::is_of_template(workload, marker));
-    let of_template: Vec<Marker> = of_template.collect();
-    if !of_template.is_empty() {
-        let of_template = of_template.into_iter();
-        let pointers: Vec<String> = of_template.flat_map(|marker| marker.added).collect();
-        let names: HashSet<String> = pointers.iter().filter_map(|pointer| marker::container(pointer)).collect();
-        for list in [CONTAINERS, INIT_CONTAINERS] {
-            let list = format!("{}/spec/{list}", workload.pod_pointer());
-            if let Some(items) = bare.body.pointer_mut(&list).and_then(Value::as_array_mut) {
-                items.retain(|item| !item["name"].as_str().is_some_and(|name| names.contains(name)));
-            }
+    let (mut narrowed, mut names, mut containers) = (workload.clone(), Vec::new(), HashSet::new());
+    for policy in policies {
+        let view = policy.view(&narrowed);
+        let Some(marker) = policy.marker(&view) else { continue };
+        let present = Some(policy.as_written()).filter(|present| present.hash == marker.hash);
+        let past = || policy.past().map(|past| &past.template).find(|past| past.hash == marker.hash);
+        let Some(template) = present.or_else(past) else { continue };
+        if marker::is_of_template(&view, &marker) {
+            let listed = marker.added.iter().filter_map(|pointer| marker::container(pointer));
+            containers.extend(listed.filter(|name| template.names_container(name)));
+        } else if let Some(body) = template.narrowed(&view, &marker) {
+            narrowed = narrowed.with_body(body);
+        }
+        names.push(policy.name.clone());
+    }
+    let mut bare = undo_anywhere(&narrowed, &names).filter(|_| !names.is_empty())?.body;
+    for list in [CONTAINERS, INIT_CONTAINERS].iter().filter(|_| !containers.is_empty()) {
+        let list = format!("{}/spec/{list}", workload.pod_pointer());
+        if let Some(items) = bare.pointer_mut(&list).and_then(Value::as_array_mut) {
+            items.retain(|item| !item["name"].as_str().is_some_and(|name| containers.contains(name)));
         }
     }
-    Some(bare)
+    Some(workload.with_body(bare))
 }
 
-/// Whether `workload` is one that a controller has made from a template, in an object that `policy` targets, with the content that `marker`
-/// lists: a pod, or the Job of a CronJob. Users can write that, too.
-fn is_made(policy: &Policy, workload: &Workload, marker: &Marker) -> bool {
-    let targets_others = policy.kinds.iter().any(|kind| **kind != *workload.kind);
-    targets_others && workload.controller().is_some() && marker::is_of_template(workload, marker)
+/// Whether `workload` is one that a controller has made from a template with the content that `marker` lists: a pod, or the Job of a CronJob.
+/// Users can write that, too.
+fn is_made(workload: &Workload, marker: &Marker) -> bool {
+    const MAKERS: [&str; 6] = ["ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job", "CronJob"];
+    let maker = workload.controller().and_then(|owner| owner["kind"].as_str());
+    maker.is_some_and(|maker| MAKERS.contains(&maker)) && marker::is_of_template(workload, marker)
 }
 
 /// A workload that is judged.
@@ -217,13 +226,8 @@ impl Policy {
     }
 
     /// Why a value keeps it out of the workload that it was valued for.
-    pub(super) fn refused_value(&self) -> Option<&Reason> {
+    pub(crate) fn refused_value(&self) -> Option<&Reason> {
         self.added.valuation.as_ref()?.refused.as_ref()
-    }
-
-    /// Whether a value keeps it out of the workload that it was valued for.
-    pub fn is_refused_by_value(&self) -> bool {
-        self.refused_value().is_some()
     }
 
     /// Whether decisions need the Namespace object for the values.
@@ -247,7 +251,7 @@ impl Policy {
         if !self.has_parameters() {
             return Cow::Borrowed(self);
         }
-        let bare = without_policies(workload);
+        let bare = without_policies(workload, std::iter::once(self));
         let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old: None, is_new: false };
         Cow::Owned(self.valued(sides, site))
     }
@@ -280,7 +284,7 @@ impl Policy {
         let is_stored = sides.old.is_none() && !workload.resource_version().is_empty() && !workload.has_initializers();
         let was_there =
             |name: &str| is_stored || before.as_ref().is_some_and(|it| it.value(name) == marker.value(name));
-        let is_made = is_made(self, workload, &marker);
+        let is_made = is_made(workload, &marker);
         let is_given = |at: usize| wanted[at].value.as_ref() == Ok(&marker.value(&wanted[at].name));
         let is_allowed = |(at, parameter): (usize, &Parameter)| {
             let is_fit = || match marker.value(&parameter.name) {
@@ -315,7 +319,7 @@ impl Policy {
     fn before(&self, old: &Workload, wanted: &[Given], site: &Site) -> Option<Vec<Option<Option<String>>>> {
         let view = self.view(old);
         let marker = self.current_marker(&view)?;
-        let bare = without_policies(old);
+        let bare = without_policies(old, std::iter::once(self));
         let sources = self.wanted(&self.view(bare.as_ref().unwrap_or(old)), site);
         let values = self.as_written().recorded(&marker, |parameter, value| parameter.judge(value).is_ok());
         let stays = |(at, value): (usize, Option<String>)| {
@@ -445,6 +449,7 @@ fn recorded(parameter: &Parameter, value: &Option<String>, wanted: &Given, is_lo
         Ok(now) if now == value => return wanted.clone(),
         _ if is_loose => None,
         Ok(now) => is_other(now).then(|| Ok(now.clone())),
+        Err(wrong) if wrong.ends_with(UNREAD) => None,
         Err(wrong) => Some(Err(wrong.clone())),
     };
     Given { name: wanted.name.clone(), value: Ok(value.clone()), source: Source::Recorded, outdated_by }

@@ -488,7 +488,9 @@ fn plan<'a>(
     let marker_of = |policy: &Policy| marker::read(workload, &policy.name);
     let is_current = |policy: &Policy| marker_of(policy).is_none_or(|marker| marker.hash == policy.template_hash());
     let others = decision.matching().filter(|policy| !to.takes_over(&policy.name) && is_current(policy));
-    let others = others.filter_map(|policy| deliver(policy, workload, site.native_sidecars).ok());
+    // With the values that the workload has of them, not with those that it would get.
+    let others: Vec<Cow<'_, Policy>> = others.map(|policy| policy.as_recorded(workload)).collect();
+    let others = others.iter().filter_map(|policy| deliver(policy, workload, site.native_sidecars).ok());
     let matching: Vec<&Template> = others.map(|delivered| delivered.template()).chain([template]).collect();
     let patch = inject::plan(&base, &[template], &matching, Standard::of(site.minor)).map_err(Reason::from)?;
     let mut body = base.patched(&patch);

@@ -15,6 +15,7 @@ use crate::inject::marker::{self, Marker};
 use crate::inject::tables::{CONTAINERS, MAPS, Scope};
 use crate::inject::value::{at, nanos, objects, text};
 use crate::inject::{Template, all_told};
+use crate::parameters::Parameter;
 use crate::policy::Site;
 use crate::qos;
 use crate::workload::Workload;
@@ -65,6 +66,12 @@ pub(super) fn restore(pod: &Workload, goal: Goal<'_>) -> NextAction {
     let Some(marker) = goal.to.marker(pod) else {
         return NextAction::Evict { why: "it does not carry the template".to_owned() };
     };
+    let is_wrong = |of: &Parameter| marker.value(&of.name).is_some_and(|value| of.judge(&value).is_err());
+    if goal.to.as_written().parameters().any(is_wrong) || goal.to.as_recorded(pod).fault_of_values(goal.site).is_some()
+    {
+        let message = "its marker has a value that the policy does not allow; make the pod anew".to_owned();
+        return NextAction::Leave(Unchanged::new(Cause::ContentEdited, message));
+    }
     let template = goal.to.as_written().as_listed(&pod.pod_pointer(), &marker);
     let mut body = pod.body.clone();
     for pointer in &marker.added {

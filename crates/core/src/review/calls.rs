@@ -60,16 +60,9 @@ pub(super) fn response<'a>(call: Call, uid: &'a str, workload: &Workload, decisi
     match call {
         Call::Mutate => {
             let patch = decision.plan(workload);
-            // A ValidatingAdmissionPolicy refuses before our own validating call, and cannot say what is wrong with a value.
-            let is_told = |left: &&Left| match left.outcome {
-                Outcome::Failed => left.reason.row != JUDGED,
-                outcome => outcome == Outcome::Rejected && left.reason.code == Code::ParameterRefused,
-            };
-            let failed = decision.rest.iter().filter(is_told);
-            let told = |left: &Left| match left.outcome {
-                Outcome::Rejected => told_of(left, &format!("refuses this {kind}")),
-                _ => told_of(left, &format!("does not inject this {kind}")),
-            };
+            let failed =
+                decision.rest.iter().filter(|left| left.outcome == Outcome::Failed && left.reason.row != JUDGED);
+            let told = |left: &Left| told_of(left, &format!("does not inject this {kind}"));
             let misspelt = decision.misspelt(workload).into_iter();
             let misspelt = misspelt
                 .map(|(policy, what)| sentence(&policy, &format!("sees this {kind}"), Code::MisspeltKey, &what));

@@ -213,8 +213,7 @@ impl At {
         let words =
             || texts("command").iter().chain(if key == "args" { texts("args") } else { &[] }).filter_map(Value::as_str);
         let place = if key == "args" { texts("command").len() + at } else { *at };
-        let is_flag = place.checked_sub(1).and_then(|before| words().nth(before)).is_some_and(takes_script);
-        is_flag && words().take(place).any(is_shell)
+        words().take(place).skip_while(|word| !is_shell(word)).any(takes_script)
     }
 
     /// The name at the end.
@@ -442,11 +441,11 @@ fn is_shell(word: &str) -> bool {
     SHELLS.contains(&name.strip_suffix(".exe").unwrap_or(&name))
 }
 
-/// Whether a shell takes the argument behind `flag` as a script: `-c` of Unix, also behind other letters, and `/c` and `-Command` of Windows.
+/// Whether a shell takes what is behind `flag` as a script: `-c` of Unix, also among other letters, and what Windows has for it.
 fn takes_script(flag: &str) -> bool {
-    let letters = flag.strip_prefix('-').filter(|letters| letters.ends_with('c') && letters.len() <= 4);
-    letters.is_some_and(|letters| letters.bytes().all(|byte| byte.is_ascii_lowercase()))
-        || ["/c", "-command"].contains(&flag.to_ascii_lowercase().as_str())
+    let flag = flag.to_ascii_lowercase();
+    let letters = flag.strip_prefix('-').filter(|letters| letters.bytes().all(|byte| byte.is_ascii_alphabetic()));
+    letters.is_some_and(|letters| letters.contains('c')) || ["/c", "/k"].contains(&flag.as_str())
 }
 
 /// Writes `value` at `steps` in `item`.

@@ -190,6 +190,10 @@ impl Rows<'_> {
     /// # Errors
     /// If the template cannot be compared in CEL.
     pub(super) fn is_missing(&self, policy: &Policy, variables: &mut Variables) -> Result<Term, Inexpressible> {
+        // The content has values that differ between workloads.
+        if policy.has_parameters() {
+            return Err(Inexpressible::new("it has `parameters`"));
+        }
         let whole = self.claimed(policy).is_whole(variables)?;
         Ok(self.without_marker(policy, &variables.short("is_whole", whole), variables))
     }
