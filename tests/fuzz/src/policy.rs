@@ -35,7 +35,7 @@ fn is_judged_alike_by_all(object: &Object<'_>, site: &Site) {
         Ok(policy) => {
             assert!(faults.is_empty(), "valid, and yet {faults:?}");
             let mut stored = object.body.clone();
-            stored["spec"] = to_value(&policy.spec).expect("a spec is JSON");
+            stored["spec"] = to_value(&*policy.spec).expect("a spec is JSON");
             let again = Policy::parse(&stored, site).expect("what was read can be read again");
             assert_eq!((&again.spec_hash, again.as_written()), (&policy.spec_hash, policy.as_written()));
         }
