@@ -100,7 +100,8 @@ fn declared(index: usize, record: &[&str]) -> Value {
         record.get(at).copied().filter(|text| !text.is_empty())
     };
     let types = ["String", "Integer", "Boolean", "Quantity", "Duration"];
-    let of = field("type").and_then(|text| types.iter().find(|of| of.starts_with(&text[..text.len().min(1)])));
+    let of = field("type")
+        .and_then(|text| types.iter().find(|of| text.chars().next().is_some_and(|first| of.starts_with(first))));
     let mut parameter = Map::from_iter([("name".to_owned(), json!(format!("p{index}")))]);
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
