@@ -105,6 +105,6 @@ pub mod workloads;
 
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
-    api, capabilities, compile, content, convert, decision, inject, lint, manifest, naming, outside, policy, qos,
-    ranking, readers, refit, review, rollout, workload,
+    api, capabilities, compile, content, convert, decision, inject, lint, manifest, naming, outside, parameters,
+    policy, qos, ranking, readers, refit, review, rollout, workload,
 };

@@ -37,7 +37,7 @@ const OF_NAMESPACE: [usize; 3] = [0, 3, 5];
 const FITTING: [&str; 11] =
     ["128Mi", "4", "1m30s", "debug", "abc", "any $(HOME) \"text\"", "false", "8080", "a.b-c", "/healthz?x=1", "2"];
 
-/// What nobody expects, and somebody writes.
+/// Texts that somebody writes, although nobody expects them.
 const HOSTILE: [&str; 48] = [
     "",
     " ",

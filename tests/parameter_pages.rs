@@ -1,6 +1,6 @@
 //! The pages about parameters. The policies of `docs/examples/parameters` take the annotations of other injectors: each one
-//! reaches its fields, and `docs/migrate.md` has them as tables. `docs/write/parameters.md` has the table of fields, and what
-//! wrong values are told.
+//! reaches its fields, and `docs/migrate.md` has them as tables. `docs/write/parameters.md` has the table of fields, and the
+//! answers to wrong values.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

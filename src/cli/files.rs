@@ -84,7 +84,7 @@ impl Reading {
     /// The named files alone. The last of several duplicate keys counts.
     pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false, sets_aside: false, tells_asides: true };
 
-    /// The same, in which what is left alone is not reported if `ignore` has its code.
+    /// The same, but objects that are left alone are not reported if `ignore` has the code.
     pub(super) fn heeding(self, ignore: &IgnoreOption) -> Self {
         Self { tells_asides: !ignore.has(Code::PartialManifest), ..self }
     }

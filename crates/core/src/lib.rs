@@ -11,6 +11,7 @@ pub mod content;
 pub mod convert;
 pub mod decision;
 pub mod digest;
+mod expansion;
 pub mod inject;
 pub mod lint;
 pub mod manifest;

@@ -1,6 +1,7 @@
 //! The values of the parameters of policies in one workload.
 
 use crate::cli::output::Printing;
+use crate::parameters::Parameter;
 use crate::policy::{Given, Policy};
 use anyhow::Result;
 use serde::Serialize;
@@ -27,24 +28,21 @@ pub(super) struct ParameterAnswer {
 impl ParameterAnswer {
     /// The values of `policy` in the workload that it was valued for.
     pub(super) fn all(policy: &Policy) -> Vec<Self> {
-        let default = |given: &Given| {
-            let of = policy.as_written().parameters().find(|parameter| parameter.name == given.name)?;
-            of.default().map(str::to_owned)
-        };
-        let answer = |given: &Given| {
+        let answer = |(parameter, given): (&Parameter, &Given)| {
+            let default = || parameter.default().map(str::to_owned);
             let (value, refused) = match &given.value {
-                Ok(value) => (value.clone().or_else(|| default(given)), None),
+                Ok(value) => (value.clone().or_else(default), None),
                 Err(wrong) => (None, Some(wrong.clone())),
             };
             let (next, refused_next) = match given.outdated_by.clone() {
-                Some(Ok(next)) => (next.or_else(|| default(given)), None),
+                Some(Ok(next)) => (next.or_else(default), None),
                 Some(Err(wrong)) => (None, Some(wrong)),
                 None => (None, None),
             };
             let (name, from, refused) = (given.name.clone(), given.source.to_string(), refused.or(refused_next));
             Self { name, value, from, refused, next }
         };
-        policy.given().iter().map(answer).collect()
+        policy.as_written().parameters().zip(policy.given()).map(answer).collect()
     }
 
     fn told(&self) -> String {

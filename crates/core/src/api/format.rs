@@ -96,7 +96,7 @@ pub(super) const ALL: &[Format] = &[
     },
     Format {
         pattern: LABEL_VALUE,
-        holds: |text| text.is_empty() || is_name(text),
+        holds: is_label_text,
         words: "letters, digits, `-`, `_` and `.`, with a letter or digit at both ends",
     },
     Format {
@@ -152,6 +152,15 @@ fn is_word(text: &str, ends: fn(u8) -> bool, inner: &[u8]) -> bool {
 
 fn is_label(text: &str) -> bool {
     is_word(text, is_lower, b"-")
+}
+
+fn is_label_text(text: &str) -> bool {
+    text.is_empty() || is_name(text)
+}
+
+/// Whether the server takes `text` as the value of a label: at most 63 characters.
+pub(crate) fn is_label_value(text: &str) -> bool {
+    text.len() <= 63 && is_label_text(text)
 }
 
 /// Whether `text` is a DNS label of RFC 1123 with at most 63 characters, as the name of a Namespace is.

@@ -19,7 +19,7 @@ pub mod trust;
 pub mod v1alpha1;
 
 pub use format::{is_dns_label, is_policy_name};
-pub(crate) use format::{is_group, mount_path};
+pub(crate) use format::{is_group, is_label_value, mount_path};
 pub use judge::judge;
 pub(crate) use schema::similar;
 

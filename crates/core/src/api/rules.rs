@@ -19,6 +19,7 @@ use super::v1alpha1::{
 use admission_cel::{Dialect, Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -68,7 +69,7 @@ pub struct Violation {
 pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violation> {
     let object = json!({ "metadata": { "name": name }, "spec": spec });
     let by_schema = schema::faults(derived::schema(), &object).into_iter().map(violation);
-    let policy = Subject { name, spec, site };
+    let policy = Subject { name, spec, site, parameters: OnceCell::new() };
     let by_rules = RULES.iter().flat_map(|rule| rule.violations(&policy));
     let mut seen = HashSet::new();
     by_schema.chain(by_rules).filter(|violation| seen.insert((violation.code, violation.field.clone()))).collect()
@@ -119,9 +120,18 @@ struct Subject<'a> {
     name: &'a str,
     spec: &'a SidecarPolicySpec,
     site: &'a Rules,
+    /// The parameters, and their faults, read when a rule first asks.
+    parameters: OnceCell<(Parameters, Vec<(String, String)>)>,
 }
 
 impl<'a> Subject<'a> {
+    fn parameters(&self) -> &(Parameters, Vec<(String, String)>) {
+        self.parameters.get_or_init(|| {
+            let none = Template::default();
+            Parameters::parse(self.name, &self.spec.parameters, self.spec.template.as_ref().unwrap_or(&none))
+        })
+    }
+
     /// The template's containers and init containers, each with its path.
     fn containers(&self) -> impl Iterator<Item = (String, &'a RawObject)> {
         self.spec.template.iter().flat_map(Template::all_containers)
@@ -554,9 +564,9 @@ static RULES: &[SpecRule] = &[
         must: "",
         cel: Vec::new,
         find: |policy, found| {
-            let (_, faults) = parameters(policy);
+            let (_, faults) = policy.parameters();
             // The schema reports names that are there twice.
-            found.0 = faults.into_iter().filter(|(field, _)| !field.ends_with("].name")).collect();
+            found.0 = faults.iter().filter(|(field, _)| !field.ends_with("].name")).cloned().collect();
         },
     },
     SpecRule {
@@ -583,7 +593,7 @@ static RULES: &[SpecRule] = &[
         find: |policy, found| {
             let trust = &policy.site.trust;
             found.0 = trust.not_granted(policy.spec);
-            found.0.extend(parameters::not_granted(&parameters(policy).0, trust));
+            found.0.extend(parameters::not_granted(&policy.parameters().0, trust));
         },
     },
     SpecRule {
@@ -594,7 +604,7 @@ static RULES: &[SpecRule] = &[
             let trust = &policy.site.trust;
             found.0 = trust.foreign_images(policy.spec);
             if let Some(template) = &policy.spec.template {
-                found.0.extend(parameters::foreign_images(&parameters(policy).0, template, trust));
+                found.0.extend(parameters::foreign_images(&policy.parameters().0, template, trust));
             }
         },
     },
@@ -753,12 +763,6 @@ fn has_distinct_containers() -> &'static str {
 fn has_few_containers() -> String {
     let size = |list: &str| format!("(has(self.{list}) ? size(self.{list}) : 0)");
     format!("{} + {} <= {MAX_CONTAINERS}", size("containers"), size("initContainers"))
-}
-
-/// The parameters, and their faults.
-fn parameters(policy: &Subject<'_>) -> (Parameters, Vec<(String, String)>) {
-    let none = Template::default();
-    Parameters::parse(policy.name, &policy.spec.parameters, policy.spec.template.as_ref().unwrap_or(&none))
 }
 
 fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {

@@ -94,8 +94,11 @@ pub struct Template {
 impl Template {
     /// The template `spec` of `policy`.
     pub fn new(policy: &str, spec: &v1alpha1::Template, position: Position) -> Self {
-        let (marker_key, hash) = (marker::key(policy), hash(spec));
-        let mut spec = spec.clone();
+        Self::with_hash(policy, spec.clone(), position, hash(spec))
+    }
+
+    fn with_hash(policy: &str, mut spec: v1alpha1::Template, position: Position, hash: String) -> Self {
+        let marker_key = marker::key(policy);
         let joins = part::split(&mut spec);
         Self {
             policy: policy.to_owned(),

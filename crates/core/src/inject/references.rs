@@ -1,23 +1,12 @@
-//! References between environment variables: `$(NAME)`, as the kubelet reads them
-//! (`third_party/forked/golang/expansion`).
+//! References between environment variables.
 
 use crate::api::v1alpha1::RawObject;
+use crate::expansion;
 use std::collections::BTreeSet;
 
 /// The names that `value` refers to. `$$(NAME)` is no reference.
 pub(crate) fn names(value: &str) -> Vec<&str> {
-    let mut names = Vec::new();
-    let mut rest = value;
-    while let Some(at) = rest.find('$') {
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
-            names.push(name);
-            rest = after;
-        }
-    }
-    names
+    expansion::references(value).into_iter().map(|at| expansion::name(value, at)).collect()
 }
 
 /// The names that the value of `variable` refers to.

@@ -35,9 +35,9 @@ impl Template {
         let hash = hash(&json!({ "template": written, "parameters": parameters.identity(), "sources": sources }));
         let values = vec![None; parameters.iter().count()];
         // A `$(scpol.NAME)` gets what another place of the parameter has.
-        let template = Self::new(&self.policy, &parameters.applied(written, &values), self.position);
+        let template = Self::with_hash(&self.policy, parameters.applied(written, &values), self.position, hash);
         let valued = Valued { parameters: Arc::new(parameters), written: Arc::new(written.clone()), values };
-        Self { hash, valued: Some(Arc::new(valued)), ..template }
+        Self { valued: Some(Arc::new(valued)), ..template }
     }
 
     /// Its parameters.
@@ -58,8 +58,8 @@ impl Template {
         };
         let spec = valued.parameters.applied(&valued.written, values);
         let valued = Valued { values: values.to_vec(), ..Valued::clone(valued) };
-        let template = Self::new(&self.policy, &spec, self.position);
-        let valued = Self { hash: self.hash.clone(), valued: Some(Arc::new(valued)), ..template };
+        let template = Self::with_hash(&self.policy, spec, self.position, self.hash.clone());
+        let valued = Self { valued: Some(Arc::new(valued)), ..template };
         let needs = valued.needs.clone().with_values(&valued.value_entries());
         Cow::Owned(Self { needs, ..valued })
     }

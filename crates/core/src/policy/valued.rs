@@ -5,9 +5,10 @@
 //! of its own sources in place of those of the marker.
 //!
 //! Users can write markers. So on a create, and for what an update adds to a marker, a value of the marker counts only if the content is
-//! there with it, if it is within the bounds, and if the author of the workload may choose it, or it is what the sources give, or it is a
-//! number: other admission changes what expressions read. So does one of what a controller has made from a template with the content:
-//! its own labels and name may give another one.
+//! there with it and the value is within the bounds. Besides, one of these must hold:
+//! - The author of the workload may choose the value, or its sources give it.
+//! - It is a number: other admission changes what expressions read.
+//! - A controller has made the workload from a template with the content: its own labels and name may give another value.
 
 use super::{Policies, Policy, Reason, Site, VersionedExpression, checks};
 use crate::api::code::Code;
@@ -112,7 +113,8 @@ impl Policies {
 }
 
 /// `workload` without what `policies` have added in a known form, as expressions see it; none if it has nothing of them. A marker takes away
-/// only what its policy adds: otherwise it could hide content of the user's. Of what was made from a template, only containers are known.
+/// only what its policy adds: otherwise it could hide content of the user's. The marker of a template does not say where its content is in
+/// a pod, so such a pod loses the containers of the policy alone.
 fn without_policies<'a>(workload: &Workload, policies: impl Iterator<Item = &'a Policy>) -> Option<Workload> {
     if workload.kind.is_in_table() && !marker::is_marked(workload) {
         return None;
@@ -192,10 +194,10 @@ impl Policy {
     /// The annotations of `workload` that no parameter has and that are meant for one, each with a sentence: those under the policy's own
     /// prefix, and those that are nearly the key of a parameter.
     pub fn misspelt(&self, workload: &Workload) -> Vec<String> {
-        let keys: Vec<&str> = self.as_written().parameters().filter_map(|it| it.annotation.as_deref()).collect();
         if !self.has_parameters() {
             return Vec::new();
         }
+        let keys: Vec<&str> = self.as_written().parameters().filter_map(|it| it.annotation.as_deref()).collect();
         let own = format!("{}.scpol.dev/", self.name);
         let on = |body: &Value| {
             body["metadata"]["annotations"].as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
@@ -238,7 +240,7 @@ impl Policy {
             || self.earlier().is_some_and(|earlier| earlier.values_read_namespaces())
     }
 
-    /// The policy with the values that its marker on `workload` records: what `workload` has of it, whoever wrote the marker.
+    /// The policy with the values that its marker on `workload` records, whoever wrote the marker.
     pub fn as_recorded(&self, workload: &Workload) -> Cow<'_, Self> {
         match self.marker(workload).filter(|marker| self.has_parameters() && marker.hash == self.template_hash()) {
             None => Cow::Borrowed(self),
@@ -306,7 +308,7 @@ impl Policy {
         if is_new && self.carries_other_values(workload, &marker) {
             return None;
         }
-        // Of what is made, and of pods, others change what expressions read.
+        // Other admission changes what expressions read in pods. A workload that a controller has made lacks the sources of its owner.
         let is_loose = |wanted: &Given| is_made || workload.kind.is_pod() && wanted.source == Source::Expression;
         let values = written.parameters().zip(kept.as_written().values());
         let given =
@@ -423,7 +425,7 @@ impl Policy {
 const LONGEST_KEY: usize = 317;
 /// The end of the sentence on a value that needs an unknown Namespace.
 const UNREAD: &str = ", which could not be read";
-/// The most annotations that are told as misspelt: users can write any number.
+/// The most misspelt annotations in an answer: users can write any number.
 const MOST_TOLD: usize = 4;
 /// The most annotations of the domains of parameters that are compared with their keys.
 const MOST_COMPARED: usize = 64;

@@ -2,16 +2,6 @@
 
 use crate::api::format;
 
-/// Whether `text` is the value of a label.
-pub(super) fn is_label_value(text: &str) -> bool {
-    text.len() <= 63 && format::find(format::LABEL_VALUE).is_some_and(|format| (format.holds)(text))
-}
-
-/// Whether `text` is the name of a ConfigMap or a Secret.
-pub(super) fn is_object_name(text: &str) -> bool {
-    format::is_policy_name(text)
-}
-
 /// Whether `text` is the path of an HTTP probe. A second slash would begin a host.
 pub(super) fn is_http_path(text: &str) -> bool {
     text.starts_with('/') && !text.starts_with("//") && text.bytes().all(|byte| byte.is_ascii_graphic())

@@ -6,6 +6,7 @@
 
 use super::forms;
 use super::tokens::{Token, tokens};
+use crate::api::format;
 use crate::api::v1alpha1::ParameterType;
 use std::fmt::Write;
 
@@ -82,14 +83,14 @@ const LONGEST_GRACE: i64 = 86_400;
 const IMAGE: Rule = Like(forms::is_image, "an image, such as `registry.example.com/agent:1.2.3`");
 const IMAGE_TAG: Rule = Like(forms::is_tag, "the tag of an image: at most 128 letters, digits, `_`, `.` and `-`");
 const LABEL_VALUE: Rule = Like(
-    forms::is_label_value,
+    format::is_label_value,
     "the value of a label: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends",
 );
 const HTTP_PATH: Rule =
     Like(forms::is_http_path, "a path that begins with one `/`, of printable ASCII characters without blanks");
 const PORT_NAME: Rule = Like(forms::is_port, "a port from 1 to 65535, or its name");
 const OBJECT: Rule =
-    Like(forms::is_object_name, "the name of an object: at most 253 lower-case letters, digits, `-` and `.`");
+    Like(format::is_policy_name, "the name of an object: at most 253 lower-case letters, digits, `-` and `.`");
 const PORT: Rule = Between(1, 65_535);
 const GRACE: Rule = Between(1, LONGEST_GRACE);
 const PULL_POLICIES: Rule = OneOf(&["Always", "IfNotPresent", "Never"]);

@@ -1,5 +1,6 @@
-//! Marked places in texts: `$(scpol.NAME)`, read as a kubelet reads references (`third_party/forked/golang/expansion`).
+//! Marked places in texts: `$(scpol.NAME)`, read as a kubelet reads references.
 
+use crate::expansion::{self, references};
 use std::ops::Range;
 
 /// The beginning of the name in a mark.
@@ -8,29 +9,7 @@ const PREFIX: &str = "scpol.";
 /// The names of the marks in `text`, each with its place. `$$(scpol.x)` is no mark.
 pub(super) fn of(text: &str) -> Vec<(&str, Range<usize>)> {
     let marks = references(text).into_iter();
-    marks.filter_map(|at| Some((text[at.start + 2..at.end - 1].strip_prefix(PREFIX)?, at))).collect()
-}
-
-/// The references in `text`, each from its `$` to its `)`.
-fn references(text: &str) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(dollar) = text[at..].find('$').map(|found| at + found) {
-        let rest = &text[dollar + 1..];
-        at = match (rest.strip_prefix('('), rest.starts_with('$')) {
-            (_, true) => dollar + 2,
-            (Some(inside), _) => match inside.find(')') {
-                Some(length) => {
-                    let end = dollar + length + 3;
-                    found.push(dollar..end);
-                    end
-                }
-                None => dollar + 2,
-            },
-            _ => dollar + 1,
-        };
-    }
-    found
+    marks.filter_map(|at| Some((expansion::name(text, at.clone()).strip_prefix(PREFIX)?, at))).collect()
 }
 
 /// `text` with `value` in the place of each mark of `name`.

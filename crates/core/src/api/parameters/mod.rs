@@ -5,7 +5,7 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `leaves` | the table of what can be replaced |
+//! | `leaves` | the table of the fields that a parameter can set |
 //! | `tokens`, `paths` | paths of users, and what is wrong with them |
 //! | `places`, `marks` | where paths lead in a template; `$(scpol.NAME)` |
 //! | `types`, `limits`, `forms` | texts as values; bounds; the forms of images, labels and paths |

@@ -1,6 +1,7 @@
 //! The selectors of entries: what the API server can decide exactly as [`decide`](crate::policy::decide) does.
 
 use super::{has_object_selector, knows_namespaces};
+use crate::api::is_label_value;
 use crate::api::v1alpha1::LabelSelector;
 use crate::capabilities::Capabilities;
 use crate::naming::namespaces;
@@ -84,15 +85,4 @@ fn selector(shared: Option<&LabelSelector>, further: Option<Value>) -> Value {
         selector["matchExpressions"] = json!(requirements);
     }
     selector
-}
-
-/// The server's check of label values: empty, or at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit
-/// at both ends.
-fn is_label_value(text: &str) -> bool {
-    let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    text.len() <= 63
-        && is_end(bytes.first())
-        && is_end(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }

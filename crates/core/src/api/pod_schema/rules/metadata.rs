@@ -21,10 +21,6 @@ const REFUSED: [(&str, &str); 2] = [
     ("scheduler.alpha.kubernetes.io/tolerations", "must be left out: it is ignored since Kubernetes 1.6"),
 ];
 
-pub(super) fn is_label_value(value: &str) -> bool {
-    value.len() <= 63 && format::find(format::LABEL_VALUE).is_none_or(|format| (format.holds)(value))
-}
-
 /// Adds faults for values of labels, and of annotations that the server reads.
 pub(in super::super) fn of(walk: &mut Walk, metadata: Option<&Value>, path: &str) {
     let Some(metadata) = metadata.and_then(Value::as_object) else { return };
@@ -46,7 +42,7 @@ pub(in super::super) fn of(walk: &mut Walk, metadata: Option<&Value>, path: &str
 fn values(walk: &mut Walk, metadata: &Members, path: &str) {
     let labels = object(metadata, "labels").into_iter().flatten();
     for (key, value) in labels.filter_map(|(key, value)| Some((key, value.as_str()?))) {
-        if !is_label_value(value) {
+        if !format::is_label_value(value) {
             let words = "must be at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends";
             walk.wrong(format!("{path}.{key}"), format!("{words}, not {}", quoted(value)));
         }

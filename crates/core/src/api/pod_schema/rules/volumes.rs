@@ -271,7 +271,7 @@ pub(super) fn label_selector(walk: &mut Walk, members: &Members, path: &str) {
         if text(wanted, "key").is_some_and(|key| !format::is_key(key)) {
             walk.wrong(format!("{path}.key"), "must be the key of a label");
         }
-        let is_value = |value: &Value| value.as_str().is_none_or(super::metadata::is_label_value);
+        let is_value = |value: &Value| value.as_str().is_none_or(format::is_label_value);
         if !items(wanted, "values").iter().all(is_value) {
             walk.wrong(format!("{path}.values"), "must be values of a label");
         }
