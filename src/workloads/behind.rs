@@ -93,8 +93,8 @@ impl Around<'_> {
             Lag::Edited => inject::all_told(&policy.edits(workload)),
             _ => failure.map(|reason| reason.detail).unwrap_or_default(),
         };
-        let values = || policy.valued_for(workload, self.site).outdated_values();
-        let values = if lag == Lag::Outdated && policy.is_claimed(workload) { values() } else { None };
+        let values = || self.policies.valued(workload, None, self.site).get(&own)?.outdated_values();
+        let values = if lag == Lag::Outdated { values() } else { None };
         Some(Behind { lag, code, detail, values, fix })
     }
 }

@@ -135,7 +135,8 @@ fn without_rejected(text: &str) -> Cow<'_, str> {
     text
 }
 
-/// `text` without the values that workloads give parameters, and without the words up to the last quote of the line.
+/// `text` without the values that workloads give parameters, and without the words up to the last quote of the line. A message may be cut
+/// within a value, which then ends in `…`. What a failed expression says has no quotes of ours: there the rest of the line goes.
 fn without_given(text: &str) -> Cow<'_, str> {
     if !GIVEN.iter().any(|parts| text.contains(parts[0])) {
         return Cow::Borrowed(text);
@@ -146,8 +147,10 @@ fn without_given(text: &str) -> Cow<'_, str> {
     let line = |line: &str| {
         let given = GIVEN.iter().filter_map(|parts| {
             let first = behind(line, parts)?;
-            let last = line.rfind('`').filter(|last| *last > first)?;
-            Some(first..last + 1)
+            let told = &line[first..];
+            let quote = told.rfind('`').map(|at| at + 1).max(told.rfind('…').map(|at| at + '…'.len_utf8()));
+            let end = quote.filter(|_| !told.starts_with("failed: ")).unwrap_or(told.trim_end_matches('\n').len());
+            Some(first..first + end)
         });
         replaced(line, given.collect())
     };
@@ -309,6 +312,14 @@ mod tests {
                 "other values when it is made again: `level` is (redacted)".to_owned(),
             ),
             ("parameter `level`: no path".to_owned(), "parameter `level`: no path".to_owned()),
+            (
+                format!("{{\"m\":\"{refused}must be one of `a`, is `hunter2-…\",\"n\":1}}"),
+                format!("{{\"m\":\"{refused}(redacted)\",\"n\":1}}"),
+            ),
+            (
+                "parameter `drain`, from `expression`: failed: time: invalid duration \"s3cret\"\nb".to_owned(),
+                "parameter `drain`, from `expression`: (redacted)\nb".to_owned(),
+            ),
         ] {
             assert_eq!(scrubbed(&[], &text), expected);
         }

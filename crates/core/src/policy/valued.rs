@@ -17,7 +17,7 @@ use crate::api::v1alpha1::{Parameter as Declared, ParameterType};
 use crate::inject::marker::Marker;
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS};
 use crate::inject::{Presence, Values, marker, undo_anywhere};
-use crate::outside::shown;
+use crate::outside::{cut, shown};
 use crate::parameters::Parameter;
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Gives};
@@ -187,7 +187,10 @@ impl Policy {
                 Err(wrong) => format!("`{name}` is {}, and now {wrong}", told_value(parameter, is)),
             })
         });
-        let other: Vec<String> = other.collect();
+        let mut other: Vec<String> = other.take(MOST_TOLD + 1).collect();
+        if other.len() > MOST_TOLD {
+            other[MOST_TOLD] = "…".to_owned();
+        }
         (!other.is_empty()).then(|| format!("other values when it is made again: {}", other.join(", ")))
     }
 
@@ -425,7 +428,9 @@ impl Policy {
 const LONGEST_KEY: usize = 317;
 /// The end of the sentence on a value that needs an unknown Namespace.
 const UNREAD: &str = ", which could not be read";
-/// The most misspelt annotations in an answer: users can write any number.
+/// The most characters of a value in a message. A report of a namespace has 500 messages, and escapes take nine bytes.
+const MOST_SHOWN: usize = 64;
+/// The most misspelt annotations, or outdated values, in an answer: users can write any number.
 const MOST_TOLD: usize = 4;
 /// The most annotations of the domains of parameters that are compared with their keys.
 const MOST_COMPARED: usize = 64;
@@ -440,7 +445,7 @@ fn listed_keys(keys: &[&str]) -> String {
 
 fn told_value(parameter: &Parameter, value: &Option<String>) -> String {
     let value = value.as_deref().or(parameter.default());
-    value.map_or_else(|| "the template's".to_owned(), |value| format!("`{}`", shown(value)))
+    value.map_or_else(|| "the template's".to_owned(), |value| format!("`{}`", cut(value, MOST_SHOWN)))
 }
 
 /// What a workload has that was injected with `value`, where its sources give what is `wanted`. `is_loose`: another value of theirs does not

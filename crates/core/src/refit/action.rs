@@ -78,7 +78,9 @@ pub fn next_action<'a>(
 /// The change that gives `workload`, which has the content of the `goal` and is to be restarted, the values of parameters that its sources
 /// give now; none if nothing changes, or nothing can.
 fn revalued(workload: &Workload, goal: Goal<'_>) -> Option<Patch> {
-    goal.to.valued_for(workload, goal.site).outdated_values()?;
+    if !goal.to.has_parameters() {
+        return None;
+    }
     let content = Content::of(&goal.to.spec)?;
     let present = Revision::new(&goal.to.name, 0, content);
     Some(template_update(workload, [&present], goal).ok()?.patch)

@@ -421,3 +421,29 @@ fn a_create_is_no_stored_object_whatever_it_says_and_a_long_key_costs_nothing() 
     assert!(refused.contains(r#""allowed":false"#), "{refused}");
     assert!(answer(Call::Mutate).contains(r#""patch""#), "the values of its own sources take their place");
 }
+
+#[test]
+fn what_is_told_of_outdated_values_is_short_whatever_they_are() {
+    let keys: Vec<String> = (0..8).map(|index| format!("a{index}")).collect();
+    let parameters: Value = keys
+        .iter()
+        .map(|key| json!({"name": key, "paths": [format!("metadata.annotations[example.com/{key}]")]}))
+        .collect();
+    let template = json!({"containers": [{"name": "envoy", "image": "envoy"}]});
+    let policy = small(&template, &parameters, &site());
+    let odd = "\u{200b}".repeat(300);
+    let annotations: Value =
+        keys.iter().map(|key| (format!("mesh.scpol.dev/{key}"), json!(odd))).collect::<serde_json::Map<_, _>>().into();
+    let mut stored = injected(&policy, &deployment(&annotations, &json!({})));
+    stored.body["metadata"]["resourceVersion"] = json!("7");
+    let of_pod = stored.body["spec"]["template"]["metadata"]["annotations"].as_object_mut().unwrap();
+    for key in &keys {
+        of_pod.insert(format!("mesh.scpol.dev/{key}"), json!("b".repeat(300)));
+    }
+    let told = policy.valued_for(&stored, &site()).outdated_values().unwrap();
+    assert!(
+        told.ends_with(", …") && told.matches(", now ").count() == MOST_TOLD && told.len() < 3000,
+        "{} {told}",
+        told.len()
+    );
+}
