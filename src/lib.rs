@@ -34,7 +34,7 @@
 //! | the spelling, the length and the display of text from others | core: [`outside`]; in URLs: [`cluster::api`] |
 //! | what `scpol lint` finds | core: [`lint`] |
 //! | who else reads a pod, and what they do to it because of us | core: [`readers`], with its table of fields |
-//! | what old initializers and PodPresets become | core: [`mod@convert`] |
+//! | what old initializers, PodPresets and annotations of other injectors become | core: [`mod@convert`] |
 //! | how manifests are read and written back | core: [`manifest`]; files and folders: [`source`] |
 //! | what an engine is; which engines there are | [`engine::Engine`]; `ENGINES` in [`engine`]. Each has a folder beside it |
 //! | which engine serves which kind | [`engine::choice`] |

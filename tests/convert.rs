@@ -180,7 +180,7 @@ fn what_cannot_be_read_is_told_and_nothing_is_done() {
 fn odd_shapes_are_findings_and_never_a_panic() {
     let shapes =
         [json!(null), json!(7), json!("x"), json!([]), json!([7, null]), json!({}), json!({ "a": [] }), json!("é: [")];
-    let files = ["tutorial-annotation", "tutorial-envoy", "pod-preset", "rules", "flags"];
+    let files = ["tutorial-annotation", "tutorial-envoy", "pod-preset", "rules", "flags", "dapr"];
     let mut tried = 0;
     for file in files {
         let input = fs::read_to_string(root().join("tests/convert").join(file).join("input.yaml")).unwrap();
@@ -226,4 +226,88 @@ fn a_preset_whose_selector_is_no_selector_becomes_no_policy_for_every_pod() {
     let (code, policies, report) = convert(&preset.to_string());
     assert_eq!((code, policies.as_str()), (1, ""), "{report}");
     assert!(report.contains("its `selector` is \"app=web\", which selects nothing"), "{report}");
+}
+
+/// A key and a value.
+type Annotation = (&'static str, &'static str);
+
+/// Two pods of each injector, the second with a wrong value, and what is said about it.
+const OF_INJECTORS: [(&str, [Annotation; 2], &str); 4] = [
+    (
+        "linkerd",
+        [("config.linkerd.io/proxy-memory-limit", "700Mi"), ("config.linkerd.io/proxy-memory-limit", "512m")],
+        "is `512m`; write `512Mi`, or allow it in the parameter `memory-limit`",
+    ),
+    (
+        "dapr",
+        [("dapr.io/app-port", "8080"), ("dapr.io/log-level", "warning")],
+        "is `warning`; write such a value, or allow it in the parameter `log-level`",
+    ),
+    (
+        "vault",
+        [
+            ("vault.hashicorp.com/agent-inject-secret-db.txt", "secret/data/orders/db"),
+            ("vault.hashicorp.com/service", "http://vault:8200"),
+        ],
+        "is `http://vault:8200`; write such a value, or allow it in the parameter `service`",
+    ),
+    (
+        "istio",
+        [("sidecar.istio.io/proxyCPU", "150m"), ("sidecar.istio.io/proxyMemory", "16Mi")],
+        "is `16Mi`; write such a value, or allow it in the parameter `memory-request`",
+    ),
+];
+
+/// Linkerd and Istio are asked for by the Namespace.
+fn of_injectors() -> Value {
+    let mut items = vec![json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": "shop", "labels": { "istio-injection": "enabled" }, "annotations": { "linkerd.io/inject": "enabled" } },
+    })];
+    for (injector, pods, _) in OF_INJECTORS {
+        for (name, (key, value)) in ["right", "wrong"].into_iter().zip(pods) {
+            let mut annotations = json!({ "dapr.io/app-id": "orders", key: value });
+            for (of, switch) in [("dapr", "dapr.io/enabled"), ("vault", "vault.hashicorp.com/agent-inject")] {
+                annotations[switch] = (injector == of).to_string().into();
+            }
+            if injector != "linkerd" {
+                annotations["linkerd.io/inject"] = "disabled".into();
+            }
+            let labels = json!({ "sidecar.istio.io/inject": (injector == "istio").to_string() });
+            items.push(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": { "name": format!("{injector}-{name}"), "namespace": "shop", "labels": labels, "annotations": annotations },
+                "spec": { "containers": [{ "name": "web", "image": "registry.example.com/web:1" }] },
+            }));
+        }
+    }
+    json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
+
+#[test]
+fn policies_of_other_injectors_pass_lint_and_take_the_annotations_as_they_are() {
+    let manifests = of_injectors().to_string();
+    let (code, policies, report) = convert(&manifests);
+    assert_eq!(code, 1, "{report}");
+    let path = std::env::temp_dir().join(format!("scpol-convert-{}.yaml", std::process::id()));
+    fs::write(&path, &policies).unwrap();
+    let file = path.to_str().unwrap();
+    let lint = scpol(root(), &["lint", "--strict", file], b"");
+    let injected = scpol(root(), &["inject", "-f", "-", "-p", file, "-o", "json"], manifests.as_bytes());
+    fs::remove_file(&path).unwrap();
+    assert!(lint.status.success(), "{}", text(&lint.stdout));
+    let (list, said): (Value, _) = (serde_json::from_slice(&injected.stdout).unwrap(), text(&injected.stderr));
+    let pods = list["items"].as_array().unwrap();
+    for (injector, [(_, right), _], fault) in OF_INJECTORS {
+        assert!(report.contains(fault), "{fault}: {report}");
+        assert!(
+            said.contains(&format!("Pod shop/{injector}-wrong: policy `{injector}`: not injected: SCP0245")),
+            "{said}"
+        );
+        let pod = pods.iter().find(|pod| pod["metadata"]["name"] == format!("{injector}-right")).unwrap();
+        let markers = pod["metadata"]["annotations"].as_object().unwrap().keys();
+        let markers: Vec<_> = markers.filter_map(|key| key.strip_prefix("injected.scpol.dev/")).collect();
+        assert_eq!(markers, [injector], "{said}");
+        assert!(pod["spec"].to_string().contains(right), "{pod}");
+    }
 }

@@ -666,13 +666,19 @@ fn the_image_is_compiled_as_a_release_is() {
     let manifest = read("Cargo.toml");
     let least = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
     assert!(number(version) >= number(least), "{version} is older than {least}");
-    // What the build reads is not ignored.
-    for ignored in read(".dockerignore").lines().filter(|line| !line.starts_with('#')) {
-        assert!(
-            !["Cargo.toml", "Cargo.lock", "build.rs", "src", "crates", "config", "tests", "benches", "release"]
-                .contains(&ignored)
-        );
+    // What the build reads is not ignored, and the last rule for a path counts.
+    let ignored = read(".dockerignore");
+    let is_ignored = |path: &str| {
+        let rules = ignored.lines().filter(|line| !line.starts_with('#')).map(|line| line.trim_start_matches('!'));
+        let of = rules.rev().find(|rule| path == *rule || path.starts_with(&format!("{rule}/")));
+        of.is_some_and(|rule| ignored.lines().any(|line| line == rule))
+    };
+    let read = ["Cargo.toml", "Cargo.lock", "build.rs", "src", "crates", "config", "tests", "benches", "release"];
+    let injectors = ["linkerd", "dapr", "vault", "istio"].map(|name| format!("docs/examples/parameters/{name}.yaml"));
+    for path in read.into_iter().chain(injectors.iter().map(String::as_str)) {
+        assert!(!is_ignored(path), "{path}");
     }
+    assert!(is_ignored("docs/start.md"));
 }
 
 /// Nothing is published before the tests have passed, or without a platform.

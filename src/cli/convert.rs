@@ -1,4 +1,4 @@
-//! `scpol convert`: converts manifests of an old initializer, and PodPresets, to policies.
+//! `scpol convert`: converts manifests of an old initializer, PodPresets, and annotations of other injectors to policies.
 
 use super::End;
 use super::files::{self, ReadOptions};
@@ -17,7 +17,7 @@ pub(super) struct ConvertOptions {
     /// The same as -f
     #[arg(value_name = "FILE", required_unless_present = "files")]
     words: Vec<PathBuf>,
-    /// Old manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input (repeatable)
+    /// Old manifests, or workloads and Namespaces with annotations of another injector: files, folders (their *.yaml, *.yml and *.json), or - for standard input (repeatable)
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -106,13 +106,13 @@ fn report(conversion: &Conversion, files: &[File]) -> String {
 
 fn headline(conversion: &Conversion, files: &[File]) -> String {
     let policies = &conversion.policies;
-    let made = |policy: &Converted| format!("{} (of {})\n", policy.name, policy.from.join(", "));
+    let made = |policy: &Converted| format!("{} (of {})\n", policy.name, few(&policy.from));
     match policies.len() {
         0 => {
             let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
             format!(
                 "Nothing could be converted in {}: wanted are a ConfigMap with containers, its InitializerConfiguration and its initializer's \
-                 Deployment or Pod, or PodPresets.\n",
+                 Deployment or Pod, PodPresets, or workloads with annotations of Linkerd, Dapr, Vault or Istio.\n",
                 names.join(", ")
             )
         }
@@ -123,6 +123,16 @@ fn headline(conversion: &Conversion, files: &[File]) -> String {
                 policies.iter().map(|policy| format!("  {}", made(policy))).collect::<String>()
             )
         }
+    }
+}
+
+/// The first of `sources`, and how many more there are: a folder may have any number of workloads.
+fn few(sources: &[String]) -> String {
+    const MOST: usize = 4;
+    let first = sources.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    match sources.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

@@ -77,6 +77,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "convert",
         &[
             ("Convert the manifests of an initializer", "scpol convert old > policies.yaml"),
+            ("Convert the annotations of Linkerd, Dapr, Vault or Istio", "scpol convert old/dapr.yaml > policies.yaml"),
             ("Print the report alone", "scpol convert old --report"),
         ],
     ),

@@ -73,7 +73,7 @@ enum Command {
     Explain(explain::ExplainOptions),
     /// Find faults and surprises in policy files
     Lint(lint::LintOptions),
-    /// Convert the manifests of an old initializer, and PodPresets, to policies
+    /// Convert old initializers, PodPresets, and annotations of other injectors to policies
     Convert(convert::ConvertOptions),
     /// Show which workloads gain, lose or change when policies change
     Diff(diff::DiffOptions),

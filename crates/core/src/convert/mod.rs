@@ -1,10 +1,12 @@
-//! The conversion of initializers with a ConfigMap, and of PodPresets, to policies. Pure.
+//! The conversion of initializers with a ConfigMap, of PodPresets, and of annotations of other injectors to policies. Pure.
 //!
-//! [`convert`] reads old manifests and returns policies with the same effect on new objects. It reports everything that
+//! [`convert`] reads manifests and returns policies with the same effect on new objects. It reports everything that
 //! is lost, guessed or different, with the line.
 
+mod annotations;
 mod flags;
 mod initializer;
+mod injectors;
 mod objects;
 mod preset;
 mod rules;
@@ -53,7 +55,7 @@ pub struct Converted {
     pub object: Value,
     /// The sources of the policy, such as `ConfigMap sidecar-initializer`.
     pub from: Vec<String>,
-    /// The name of the replaced initializer; none for a PodPreset.
+    /// The name of the replaced initializer; none for a PodPreset or another injector.
     pub initializer: Option<String>,
     /// The objects that the namespaces of its workloads must have.
     pub needs: BTreeSet<String>,
@@ -115,6 +117,7 @@ pub fn convert(files: &[File], odd_spaces: &[Location], namespace: &str, site: &
     let inputs = Inputs::of(files, namespace, &mut work);
     initializer::convert(&inputs, &mut work);
     preset::convert(&inputs, &mut work);
+    annotations::convert(&inputs, &mut work);
     work.finish()
 }
 
@@ -155,7 +158,7 @@ impl Work<'_> {
         if policies.iter().any(|policy| policy.initializer.is_some()) {
             initializer::tell_differences(&mut self);
         }
-        if policies.iter().any(|policy| policy.initializer.is_none()) {
+        if policies.iter().any(|policy| policy.old.is_preset()) {
             preset::tell_differences(&mut self);
         }
         let steps = steps::steps(&policies, &self.listed);

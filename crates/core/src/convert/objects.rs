@@ -1,6 +1,6 @@
 //! The objects of the input, with their places.
 
-use super::{Weight, Work};
+use super::{Weight, Work, injectors};
 use crate::manifest::{File, Kinds, Lines, Location, Manifest, Object};
 use crate::workload::Workload;
 use serde_json::Value;
@@ -13,6 +13,38 @@ pub(super) struct Inputs<'a> {
     pub(super) config_maps: Vec<Source<'a>>,
     pub(super) presets: Vec<Source<'a>>,
     pub(super) workloads: Vec<(Source<'a>, Workload)>,
+    pub(super) carriers: Vec<Carrier<'a>>,
+}
+
+/// A workload or a Namespace with something for an injector of others.
+pub(super) struct Carrier<'a> {
+    pub(super) source: Source<'a>,
+    /// The path of the pod's metadata; none for a Namespace.
+    pub(super) pod: Option<String>,
+}
+
+impl<'a> Carrier<'a> {
+    fn of(source: &Source<'a>, object: &Object<'a>, workload: Option<&Workload>) -> Option<Self> {
+        // Because ReplicaSets and custom resources have pods, too.
+        let is_like_most = || source.body.pointer("/spec/template/spec/containers").is_some_and(Value::is_array);
+        let pod = match workload.and_then(|workload| workload.kind.template_path()) {
+            Some(path) if path.is_empty() => Some("metadata".to_owned()),
+            Some(path) => Some(format!("{path}.metadata")),
+            None if object.kind == "Namespace" && object.api_version == "v1" => None,
+            None if is_like_most() => Some("spec.template.metadata".to_owned()),
+            None => return None,
+        };
+        let carrier = Self { source: source.clone(), pod };
+        carrier.metadata().iter().any(|(_, metadata)| injectors::is_meant(metadata)).then_some(carrier)
+    }
+
+    /// The metadata of its pods, and then its own, each with its path.
+    pub(super) fn metadata(&self) -> Vec<(&str, &'a Value)> {
+        let mut paths: Vec<&str> = self.pod.iter().map(String::as_str).chain(["metadata"]).collect();
+        paths.dedup();
+        let of = |path: &str| path.split('.').fold(self.source.body, |value, field| &value[field]);
+        paths.into_iter().map(|path| (path, of(path))).collect()
+    }
 }
 
 /// An object of the input.
@@ -23,6 +55,8 @@ pub(super) struct Source<'a> {
     pub(super) namespace: &'a str,
     pub(super) spot: Spot,
     pub(super) document: &'a Manifest,
+    /// Whether it is a [`Carrier`].
+    is_carrier: bool,
 }
 
 /// An object with the places of its fields.
@@ -84,7 +118,8 @@ impl<'a> Inputs<'a> {
             for object in document.objects() {
                 let spot = Spot::Fields { lines: lines.clone(), indexes: document.indexes(object.body), prefix: "" };
                 let namespace = object.body["metadata"]["namespace"].as_str().unwrap_or(namespace);
-                let source = Source { body: object.body, kind: object.kind, namespace, spot, document };
+                let source =
+                    Source { body: object.body, kind: object.kind, namespace, spot, document, is_carrier: false };
                 inputs.sort(source, &object, work);
             }
         }
@@ -92,7 +127,12 @@ impl<'a> Inputs<'a> {
     }
 
     fn sort(&mut self, mut source: Source<'a>, object: &Object<'a>, work: &mut Work<'_>) {
-        if let Some(workload) = Kinds::default().workload(object) {
+        let workload = Kinds::default().workload(object);
+        if let Some(carrier) = Carrier::of(&source, object, workload.as_ref()) {
+            source.is_carrier = true;
+            self.carriers.push(carrier);
+        }
+        if let Some(workload) = workload {
             return self.workloads.push((source, workload));
         }
         if object.api_version.is_empty() && object.kind.is_empty() {
@@ -127,8 +167,11 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Reports that `source` is not converted.
+/// Reports that `source` is not converted, unless an injector of others is asked for by it.
 pub(super) fn pass(source: &Source<'_>, work: &mut Work<'_>) {
+    if source.is_carrier {
+        return;
+    }
     let message = format!("{}: nothing to convert", source.title().trim());
     work.tell(Weight::Note, source.spot.place(""), message);
 }

@@ -15,6 +15,15 @@ pub(super) enum Old {
     },
     /// A PodPreset, as arguments for kubectl.
     Preset(String),
+    /// Another injector, by its MutatingWebhookConfiguration.
+    Injector { webhook: &'static str },
+}
+
+impl Old {
+    /// Whether it is a PodPreset.
+    pub(super) fn is_preset(&self) -> bool {
+        matches!(self, Old::Preset(_))
+    }
 }
 
 /// Arguments for kubectl, each once.
@@ -37,6 +46,7 @@ impl Handles {
                     handles.config_maps.insert(config_map.clone());
                 }
                 Old::Preset(preset) => drop(handles.presets.insert(preset.clone())),
+                Old::Injector { .. } => {}
             }
         }
         handles
@@ -59,6 +69,10 @@ pub(super) fn steps(policies: &[Converted], listed: &[(String, String)]) -> Vec<
     if !handles.presets.is_empty() {
         steps.extend(presets(&handles, policies));
     }
+    let injectors: Vec<_> = policies.iter().filter_map(of_injector).collect();
+    if !injectors.is_empty() {
+        steps.extend(injectors_out(&injectors));
+    }
     steps
 }
 
@@ -70,7 +84,8 @@ fn flags(policies: &[Converted]) -> String {
 }
 
 fn names(policies: &[Converted], is_preset: bool) -> String {
-    let of = policies.iter().filter(|policy| policy.initializer.is_none() == is_preset);
+    let is_meant = |policy: &&Converted| if is_preset { policy.old.is_preset() } else { policy.initializer.is_some() };
+    let of = policies.iter().filter(is_meant);
     of.map(|policy| policy.name.as_str()).collect::<Vec<_>>().join(" ")
 }
 
@@ -141,5 +156,25 @@ fn presets(handles: &Handles, policies: &[Converted]) -> Vec<String> {
             "{}. When none is left, take `PodPreset` out of the API server's admission plugins",
             each(&handles.presets)
         ),
+    ]
+}
+
+/// The name of `policy`, and the webhook configuration of the injector that it replaces.
+fn of_injector(policy: &Converted) -> Option<(&str, &'static str)> {
+    match policy.old {
+        Old::Injector { webhook } => Some((&policy.name, webhook)),
+        _ => None,
+    }
+}
+
+fn injectors_out(injectors: &[(&str, &str)]) -> [String; 2] {
+    let all = |of: fn(&(&str, &str)) -> String| injectors.iter().map(of).collect::<Vec<_>>().join(", ");
+    let (policies, webhooks) = (all(|(name, _)| format!("`{name}`")), all(|(_, webhook)| format!("`{webhook}`")));
+    [
+        format!(
+            "One namespace at a time: apply {policies} with `namespaces: [NAMESPACE]`, take that namespace out of the `namespaceSelector` of the \
+             MutatingWebhookConfiguration {webhooks}, and create its pods again. Where both work, both add a container of one name: a conflict"
+        ),
+        "When no namespace is left, remove `namespaces`, and uninstall the old injector".to_owned(),
     ]
 }
