@@ -132,19 +132,8 @@ impl<'a> Look<'a> {
         let mut found = fields.iter().filter(|(_, is)| *is).filter_map(|(field, _)| {
             Some((*field, metadata[*field].get(switch.key).filter(|value| !value.is_null())?))
         });
-        let asked = format!("`{}: {}`", switch.key, quoted_if_word(switch.on()));
         let Some((field, value)) = found.next() else {
-            if !self.namespaces.contains(carrier.source.namespace) {
-                let (or, add) = match switch.of_namespaces {
-                    Some((_, key)) => (
-                        format!(", nor has its Namespace here `{key}: enabled`"),
-                        "one of them, or give the Namespace with -f",
-                    ),
-                    None => (String::new(), "it"),
-                };
-                let message = format!("{title}: its pods have no {asked}{or}: the policy leaves them out; add {add}");
-                work.tell(Weight::Guessed, carrier.source.spot.place(path), message);
-            }
+            self.tell_unasked(carrier, path, work);
             return true;
         };
         let place = carrier.source.spot.place(&format!("{path}.{field}.{}", switch.key));
@@ -154,15 +143,40 @@ impl<'a> Look<'a> {
         match says {
             Some(true) => {
                 self.asked.insert(text.into_owned());
-                self.is_by_condition |= switch.is_label && field == "annotations";
+                if switch.is_label && field == "annotations" {
+                    self.is_by_condition = true;
+                    self.tell_unasked(carrier, path, work);
+                }
             }
             Some(false) => work.tell(Weight::Note, place, format!("{title}: {written} keeps its pods out, as before")),
             None => {
-                let message = format!("{title}: {written} is not read: the policy leaves its pods out; write {asked}");
+                let message =
+                    format!("{title}: {written} is not read: the policy leaves its pods out; write {}", switch.asked());
                 work.tell(Weight::Lost, place, message);
             }
         }
         says == Some(true)
+    }
+
+    /// Reports that the pods of `carrier`, with their metadata at `path`, do not ask for the injector, unless their Namespace does.
+    fn tell_unasked(&self, carrier: &Carrier<'_>, path: &str, work: &mut Work<'_>) {
+        if self.namespaces.contains(carrier.source.namespace) {
+            return;
+        }
+        let switch = &self.injector.switch;
+        let what = if switch.is_label { "label" } else { "annotation" };
+        let (or, add) = match switch.of_namespaces {
+            Some((_, key)) => {
+                (format!(", nor has its Namespace here `{key}: enabled`"), "one of them, or give the Namespace with -f")
+            }
+            None => (String::new(), "it"),
+        };
+        let message = format!(
+            "{}: its pods have no {what} {}{or}: the policy leaves them out; add {add}",
+            carrier.source.title(),
+            switch.asked()
+        );
+        work.tell(Weight::Guessed, carrier.source.spot.place(path), message);
     }
 
     /// Looks at the values in the annotations of `metadata`, which is at `path`.
@@ -224,11 +238,15 @@ impl<'a> Look<'a> {
             let meant = known().find(|known| strsim::damerau_levenshtein(known, &key) <= TYPOS);
             let meant = meant.map(|meant| format!("; did you mean `{meant}`?"));
             let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+            let otherwise = match self.injector.secret(&key) {
+                Some(_) => ", because it is for one secret: add this one to the template",
+                None => ": write what it does into the template, or declare a parameter",
+            };
             let message = format!(
                 "{}{times}: the policy of {} has no parameter for it{}",
                 name(&key),
                 self.injector.title,
-                meant.as_deref().unwrap_or(": write what it does into the template, or declare a parameter")
+                meant.as_deref().unwrap_or(otherwise)
             );
             work.tell(Weight::Lost, place.clone(), message);
         }
@@ -257,11 +275,6 @@ fn keys(metadata: &Value) -> impl Iterator<Item = &str> {
 /// The key of an annotation in a message.
 fn name(key: &str) -> String {
     format!("`{}`", escaped(&cut(key, 128)))
-}
-
-/// `word` in quotes, if YAML would read it as another type without.
-fn quoted_if_word(word: &str) -> String {
-    if word == "true" { "\"true\"".to_owned() } else { word.to_owned() }
 }
 
 /// The value of the annotation `key`, at `place`, as a text.
@@ -303,7 +316,7 @@ mod tests {
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata })
     }
 
-    /// The names of the policies, and the findings of a weight that are about annotations.
+    /// The findings of a weight.
     fn told(conversion: &Conversion, weight: Weight) -> Vec<&str> {
         let of = conversion.findings.iter().filter(|finding| finding.weight == weight);
         of.map(|finding| finding.message.as_str()).collect()
@@ -413,7 +426,17 @@ mod tests {
             assert!(told.len() == 1 && told[0].contains(expected), "{told:#?}");
         }
         let unasked = converted(&[deployment(&json!({}), &json!({ "config.linkerd.io/proxy-cpu-limit": "1" }))]);
+        let of_linkerd = told(&unasked, Weight::Guessed);
+        assert!(of_linkerd.len() == 1 && of_linkerd[0].contains("have no annotation `linkerd.io/inject: enabled`"));
+        // Istio does not look at the annotation where its webhook is not called.
+        let by_annotation = deployment(&json!({}), &json!({ "sidecar.istio.io/inject": "true" }));
+        let unasked = converted(&[by_annotation.clone()]);
         let told = told(&unasked, Weight::Guessed);
-        assert!(told.len() == 1 && told[0].contains("have no `linkerd.io/inject: enabled`"), "{told:#?}");
+        assert!(
+            told.len() == 1 && told[0].contains("have no label `sidecar.istio.io/inject: \"true\"`, nor"),
+            "{told:#?}"
+        );
+        let of_namespace = namespace(&json!({ "istio-injection": "enabled" }), &json!({}));
+        assert!(!converted(&[of_namespace, by_annotation]).needs_attention());
     }
 }

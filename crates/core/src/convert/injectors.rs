@@ -27,7 +27,7 @@ pub(super) struct Injector {
 /// How a pod asks for an injector.
 pub(super) struct Switch {
     pub(super) key: &'static str,
-    /// Whether it is a label, which wins over an annotation of that key.
+    /// Whether it is a label. Then an annotation of that key counts where the Namespace asks for the injector.
     pub(super) is_label: bool,
     /// The values that ask for it, the first one as in the policy.
     on: &'static [&'static str],
@@ -116,8 +116,8 @@ pub(super) const INJECTORS: [Injector; 4] = [
             on: &["true"],
             of_namespaces: Some(("labels", "istio-injection")),
             condition: "object.metadata.?labels[\"sidecar.istio.io/inject\"]\
-                        .or(object.metadata.?annotations[\"sidecar.istio.io/inject\"])\
-                        .orValue(namespaceObject.?metadata.?labels[\"istio-injection\"].orValue(\"\") == \"enabled\" ? \"true\" : \"\") == \"true\"",
+                        .orValue(namespaceObject.?metadata.?labels[\"istio-injection\"].orValue(\"\") == \"enabled\" \
+                        && object.metadata.?annotations[\"sidecar.istio.io/inject\"].orValue(\"\") != \"false\" ? \"true\" : \"\") == \"true\"",
         },
         reads_namespaces: false,
         secret: None,
@@ -196,8 +196,15 @@ impl Switch {
         }
     }
 
+    /// The key and the value by which the policy is asked for, as a manifest has them.
+    pub(super) fn asked(&self) -> String {
+        // Because YAML reads it as a Boolean otherwise.
+        let quote = if self.on() == "true" { "\"" } else { "" };
+        format!("`{}: {quote}{}{quote}`", self.key, self.on())
+    }
+
     /// The value by which the policy is asked for.
-    pub(super) fn on(&self) -> &'static str {
+    fn on(&self) -> &'static str {
         self.on.first().copied().unwrap_or_default()
     }
 }
