@@ -430,7 +430,7 @@ mod tests {
         assert!(of_linkerd.len() == 1 && of_linkerd[0].contains("have no annotation `linkerd.io/inject: enabled`"));
         // Istio does not look at the annotation where its webhook is not called.
         let by_annotation = deployment(&json!({}), &json!({ "sidecar.istio.io/inject": "true" }));
-        let unasked = converted(&[by_annotation.clone()]);
+        let unasked = converted(std::slice::from_ref(&by_annotation));
         let told = told(&unasked, Weight::Guessed);
         assert!(
             told.len() == 1 && told[0].contains("have no label `sidecar.istio.io/inject: \"true\"`, nor"),
