@@ -213,7 +213,7 @@ warning   SCP0123  proxy.yaml:5   spec.parameters: goes into Deployment shop/mis
 warning   SCP0245  proxy.yaml:6   spec.parameters[0]: does not fit Deployment shop/unit (web.yaml:1): parameter `memory`, from annotation `proxy.example.com/memory` of the pod: must be a quantity from `64Mi` to `1Gi`, is `256MB`; write `256M`; it would not be injected
 warning   SCP0245  proxy.yaml:6   spec.parameters[0]: does not fit Deployment shop/above (web.yaml:13): parameter `memory`, from annotation `proxy.example.com/memory` of the pod: must be a quantity from `64Mi` to `1Gi`, is `2Gi`; it would not be injected
 warning   SCP0245  proxy.yaml:6   spec.parameters[0]: does not fit Deployment shop/empty (web.yaml:49): parameter `memory`, from annotation `proxy.example.com/memory` of the pod: must be a quantity from `64Mi` to `1Gi`, is empty; it would not be injected
-warning   SCP0245  proxy.yaml:13  spec.parameters[1]: does not fit Deployment shop/choice (web.yaml:25): parameter `level`, from annotation `proxy.scpol.dev/level` of the pod: must be one of `debug`, `info`, `warn`, is `verbose`; it would not be injected
+warning   SCP0245  proxy.yaml:13  spec.parameters[1]: does not fit Deployment shop/choice (web.yaml:25): parameter `level`, from annotation `proxy.scpol.dev/level` of the pod: must be one of `debug`, `info`, `warn`; the value is not shown; it would not be injected
 ";
     assert_eq!((ended.code, ended.err.as_str(), ended.out.as_str()), (0, "", told));
     let strict = folder.scpol(&["lint", "proxy.yaml", "--manifests", "web.yaml", "--strict"], "");
@@ -227,7 +227,7 @@ fn inject_tells_a_tenant_what_to_write() {
     let told = "\
 web.yaml:1: Deployment shop/unit: policy `proxy`: not injected: SCP0245 ParameterRefused (row 8): parameter `memory`, from annotation `proxy.example.com/memory` of the pod: must be a quantity from `64Mi` to `1Gi`, is `256MB`; write `256M`
 web.yaml:13: Deployment shop/above: policy `proxy`: not injected: SCP0245 ParameterRefused (row 8): parameter `memory`, from annotation `proxy.example.com/memory` of the pod: must be a quantity from `64Mi` to `1Gi`, is `2Gi`
-web.yaml:25: Deployment shop/choice: policy `proxy`: not injected: SCP0245 ParameterRefused (row 8): parameter `level`, from annotation `proxy.scpol.dev/level` of the pod: must be one of `debug`, `info`, `warn`, is `verbose`
+web.yaml:25: Deployment shop/choice: policy `proxy`: not injected: SCP0245 ParameterRefused (row 8): parameter `level`, from annotation `proxy.scpol.dev/level` of the pod: must be one of `debug`, `info`, `warn`; the value is not shown
 warning: web.yaml:37: Deployment shop/misspelt: policy `proxy`: SCP0123 MisspeltKey: no parameter has the annotation `proxy.scpol.dev/levle`; did you mean `proxy.scpol.dev/level`?
 web.yaml:49: Deployment shop/empty: policy `proxy`: not injected: SCP0245 ParameterRefused (row 8): parameter `memory`, from annotation `proxy.example.com/memory` of the pod: must be a quantity from `64Mi` to `1Gi`, is empty
 ";

@@ -48,7 +48,7 @@ async fn created(world: &World, key: &str, value: &str) -> Result<(bool, String)
 const WRONG: [(&str, &str, &str); 4] = [
     (MEMORY, "256MB", "must be a quantity from `64Mi` to `1Gi`, is `256MB`; write `256M`"),
     (MEMORY, "2Gi", "must be a quantity from `64Mi` to `1Gi`, is `2Gi`"),
-    ("proxy.scpol.dev/level", "verbose", "must be one of `debug`, `info`, `warn`, is `verbose`"),
+    ("proxy.scpol.dev/level", "verbose", "must be one of `debug`, `info`, `warn`; the value is not shown"),
     (MEMORY, "", "must be a quantity from `64Mi` to `1Gi`, is empty"),
 ];
 const MEMORY: &str = "proxy.example.com/memory";

@@ -160,8 +160,12 @@ impl Trust {
         if self.images.is_empty() || self.allows_image(image) {
             return None;
         }
-        let allowed = self.images.iter().map(|pattern| format!("`{pattern}`")).collect::<Vec<_>>().join(", ");
-        Some(format!("`{image}` is none of {allowed}"))
+        Some(format!("`{image}` is none of {}", self.listed_images()))
+    }
+
+    /// The patterns of the images that are allowed, for a sentence.
+    pub fn listed_images(&self) -> String {
+        self.images.iter().map(|pattern| format!("`{pattern}`")).collect::<Vec<_>>().join(", ")
     }
 
     fn allows_image(&self, image: &str) -> bool {

@@ -204,7 +204,7 @@ impl<'a> Look<'a> {
             }
             self.used.insert(parameter.name.clone());
             let text = text(key, value, &place, work);
-            let Err(fault) = parameter.judge(&text) else { continue };
+            let Err(fault) = parameter.judge_openly(&text) else { continue };
             let what = if fault.contains("; write ") { "" } else { "; write such a value" };
             let message = format!(
                 "{title}: {} {fault}{what}, or allow it in the parameter `{}`: a wrong value keeps the sidecar out (SCP0245)",

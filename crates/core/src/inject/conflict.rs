@@ -37,7 +37,7 @@ pub(super) fn check(
     let taken = || {
         let mut items = LISTS.iter().flat_map(|list| (list.items)(&template.spec).iter().map(move |item| (list, item)));
         items
-            .find_map(|(list, item)| name_conflict(pod, list, item))
+            .find_map(|(list, item)| name_conflict(pod, list, item, template.shows_values()))
             .or_else(|| entry_conflict(pod, template))
             .or_else(|| own.iter().find_map(|own| inner_conflict(own, template)))
             .or_else(|| host_port_conflict(pod, template))
@@ -129,7 +129,7 @@ pub(crate) const PROPAGATION: &str = "mountPropagation";
 /// The propagation that needs a privileged container.
 pub(crate) const BIDIRECTIONAL: &str = "Bidirectional";
 
-fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<String> {
+fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject, shows_values: bool) -> Option<String> {
     let (name, noun) = (list.key_of(item), list.noun);
     if list.scope == Scope::Volumes && pod.claims(name) {
         return Some(format!("{noun} `{name}` exists as a volume claim template"));
@@ -141,7 +141,7 @@ fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<String>
                 return Some(format!("{} `{name}` exists, the template has {article} of that name", other.noun));
             }
             if let Some(difference) = equal::difference(item, there, list.fields) {
-                return Some(format!("{noun} `{name}` exists with {}", difference.described("template")));
+                return Some(format!("{noun} `{name}` exists with {}", difference.described("template", shows_values)));
             }
         }
     }
@@ -158,8 +158,9 @@ fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<String> {
     if pod.network() == Network::Host
         && let Some(port) = own_clash(template)
     {
+        let port = told_port(&port, template.shows_values());
         return Some(format!(
-            "host port {port}, which is a container port of the template, would be there twice: the pod sets `hostNetwork: true`"
+            "{port}, which is a container port of the template, would be there twice: the pod sets `hostNetwork: true`"
         ));
     }
     // Without those of the template itself, because they are equal or conflicted by name before.
@@ -169,7 +170,8 @@ fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<String> {
     for own in running(template) {
         for there in &theirs {
             if let Some(port) = shared_host_port(&own, there, pod.network()) {
-                return Some(format!("host port {port} of the template's {own} is used by {there}"));
+                let port = told_port(&port, template.shows_values());
+                return Some(format!("{port} of the template's {own} is used by {there}"));
             }
         }
     }
@@ -217,6 +219,7 @@ fn collision(one: &Template, other: &Template, network: Network) -> Option<Confl
 }
 
 fn name_collision(one: &Template, other: &Template) -> Option<String> {
+    let shows_values = one.shows_values() && other.shows_values();
     for list in &LISTS {
         for item in (list.items)(&one.spec) {
             let name = list.key_of(item);
@@ -232,6 +235,9 @@ fn name_collision(one: &Template, other: &Template) -> Option<String> {
                     ));
                 }
                 if let Some(difference) = equal::mutual_difference(item, there, list.fields) {
+                    if !shows_values {
+                        return Some(format!("add {} `{name}` with another `{}`", list.noun, difference.fields()));
+                    }
                     let values = difference.told().map(|(wanted, actual)| format!(": {wanted} and {actual}"));
                     return Some(format!(
                         "add {} `{name}` with another `{difference}`{}",
@@ -297,7 +303,8 @@ fn host_port_collision(one: &Template, other: &Template, network: Network) -> Op
     for own in running(one).filter(|own| own.host_ports(network).next().is_some()) {
         for there in running(other).filter(|there| there.name() != own.name()) {
             if let Some(port) = shared_host_port(&own, &there, network) {
-                return Some(format!("both use host port {port}, in {own} and {there}"));
+                let port = told_port(&port, one.shows_values() && other.shows_values());
+                return Some(format!("both use {port}, in {own} and {there}"));
             }
         }
     }
@@ -401,6 +408,11 @@ impl fmt::Display for HostPort<'_> {
             ip => write!(f, "{ip}:{}/{}", self.number, self.protocol),
         }
     }
+}
+
+/// `port` for a message.
+fn told_port(port: &impl fmt::Display, is_shown: bool) -> String {
+    if is_shown { format!("host port {port}") } else { "a host port".to_owned() }
 }
 
 /// A host port that both containers need at the same time.

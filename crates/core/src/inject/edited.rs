@@ -184,7 +184,7 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed, (marker, pointer):
         let there = there.as_object()?;
         let Some(wanted) = template.shared(&listed.tokens[2], inner, there) else { return unknown() };
         let difference = listed.difference(&wanted, there, pod.network() == Network::Host)?;
-        return Some(format!("it has {}", difference.described("revision")));
+        return Some(format!("it has {}", difference.described("revision", template.shows_values())));
     }
     let Some((wanted, _)) = template.item(listed) else { return unknown() };
     if matches!(listed.what, What::Inner(_, inner) if inner.field == ENV && template.part(listed.split().0).is_some()) {
@@ -193,7 +193,7 @@ fn wrong(pod: &Pod<'_>, template: &Template, listed: &Listed, (marker, pointer):
     }
     let there = share::without_shared(&pod.workload.pod_pointer(), marker, pointer, there.as_object()?);
     let difference = listed.difference(wanted, &there, pod.network() == Network::Host)?;
-    Some(format!("it has {}", difference.described("revision")))
+    Some(format!("it has {}", difference.described("revision", template.shows_values())))
 }
 
 /// The annotation for kubectl in `marker`, as it is listed there, if it does not name the user's first container. Then it

@@ -49,10 +49,13 @@ impl Edit {
         Self { item: format!("{item} {how}"), field: String::new(), here: None, added: None }
     }
 
-    fn of(item: &str, difference: &Difference) -> Self {
-        let [added, here] = difference.shown();
+    fn of(item: &str, difference: &Difference, template: &Template) -> Self {
+        let (field, [added, here]) = match template.shows_values() {
+            true => (difference.to_string(), difference.shown()),
+            false => (difference.fields(), [None, None]),
+        };
         // Keys of items come from the workload.
-        Self { item: item.to_owned(), field: shown(&difference.to_string()).into_owned(), here, added }
+        Self { item: item.to_owned(), field: shown(&field).into_owned(), here, added }
     }
 }
 
@@ -140,7 +143,7 @@ fn of_listed(
             };
             return match difference {
                 _ if !is_edit => Vec::new(),
-                Some(difference) => vec![Edit::of(item, &difference)],
+                Some(difference) => vec![Edit::of(item, &difference, template)],
                 None => vec![Edit::whole(item, "is gone, or has another value")],
             };
         }
@@ -162,9 +165,10 @@ fn of_listed(
     if let (What::Inner(_, inner), None) = (listed.what, wanted) {
         let Some(there) = whole.pointer(&place).and_then(Value::as_object) else { return Vec::new() };
         return match template.shared(&listed.tokens[2], inner, there) {
-            Some(wanted) => {
-                differences(pod, listed, &wanted, there).iter().map(|difference| Edit::of(item, difference)).collect()
-            }
+            Some(wanted) => differences(pod, listed, &wanted, there)
+                .iter()
+                .map(|difference| Edit::of(item, difference, template))
+                .collect(),
             None => vec![Edit::whole(item, "is something else")],
         };
     }
@@ -172,7 +176,10 @@ fn of_listed(
         (None, there) => of_entry(template, listed, there).into_iter().map(|how| Edit::whole(item, how)).collect(),
         (Some(wanted), Some(Value::Object(there))) => {
             let there = share::without_shared(&pod.workload.pod_pointer(), marker, pointer, there);
-            differences(pod, listed, wanted, &there).iter().map(|difference| Edit::of(item, difference)).collect()
+            differences(pod, listed, wanted, &there)
+                .iter()
+                .map(|difference| Edit::of(item, difference, template))
+                .collect()
         }
         _ => vec![Edit::whole(item, "is something else")],
     }

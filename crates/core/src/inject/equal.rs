@@ -384,10 +384,22 @@ impl Difference {
         Self { path: self.path, wanted: self.actual, actual: self.wanted }
     }
 
-    /// The difference for a message, with the values if they may appear there. `wanted_in` is what has the wanted one.
-    pub(super) fn described(&self, wanted_in: &str) -> String {
+    /// The difference for a message, with the values if they may appear there, and if `are_shown`. `wanted_in` is what has the wanted one.
+    pub(super) fn described(&self, wanted_in: &str, are_shown: bool) -> String {
+        if !are_shown {
+            return format!("another `{}`", self.fields());
+        }
         let values = self.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the {wanted_in}"));
         format!("another `{self}`{}", values.unwrap_or_default())
+    }
+
+    /// The path without the keys of items, which may be values.
+    pub(super) fn fields(&self) -> String {
+        let names = self.path.iter().rev().filter_map(|step| match step {
+            PathStep::Field(name) => Some(name.as_str()),
+            PathStep::Item(_) => None,
+        });
+        names.collect::<Vec<_>>().join(".")
     }
 
     /// The field of the two items in which they differ.

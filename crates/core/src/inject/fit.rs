@@ -109,7 +109,8 @@ pub(super) fn gaps(pod: &Pod<'_>, template: &Template) -> Vec<Gap> {
     match (template.grace(), pod.value(&[GRACE])) {
         (Some(least), there) if there.is_none_or(Value::is_i64) => {
             let there = there.and_then(Value::as_i64).unwrap_or(DEFAULT_GRACE);
-            let told = || Gap::Lacking(format!("`spec.{GRACE}` of the pod is {there}, below {least}"));
+            let most = if template.shows_values() { least.to_string() } else { "that of the template".to_owned() };
+            let told = || Gap::Lacking(format!("`spec.{GRACE}` of the pod is {there}, below {most}"));
             gaps.extend((there < least).then(told));
         }
         (Some(_), _) => gaps.push(Gap::Different(format!("`spec.{GRACE}` of the pod is no number"))),

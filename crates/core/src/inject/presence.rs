@@ -73,9 +73,9 @@ fn whole(parts: impl Iterator<Item = Presence>) -> Presence {
 
 /// The presence of each item and entry that `template` adds to the pod itself.
 fn items<'a>(pod: &'a Pod<'_>, template: &'a Template, forms: Forms) -> impl Iterator<Item = Presence> + 'a {
-    let of_lists = LISTS
-        .iter()
-        .flat_map(move |list| (list.items)(&template.spec).iter().map(move |item| of_item(pod, list, item, forms)));
+    let of_lists = LISTS.iter().flat_map(move |list| {
+        (list.items)(&template.spec).iter().map(move |item| of_item(pod, template, list, item, forms))
+    });
     let of_maps = MAPS.iter().flat_map(move |map| {
         map.of(&template.spec).map(move |(key, value)| match pod.entry(map, key) {
             Some(there) if there == value.as_str() => Presence::Whole,
@@ -91,10 +91,11 @@ fn items<'a>(pod: &'a Pod<'_>, template: &'a Template, forms: Forms) -> impl Ite
 }
 
 /// Whether the pod has `item` of `list`.
-fn of_item(pod: &Pod<'_>, list: &'static List, item: &RawObject, forms: Forms) -> Presence {
+fn of_item(pod: &Pod<'_>, template: &Template, list: &'static List, item: &RawObject, forms: Forms) -> Presence {
+    let first = |list: &List, wanted: &RawObject| first(pod, list, wanted, template.shows_values());
     let name = list.key_of(item);
     let is_container = list.field == CONTAINERS;
-    let plain = if is_container && !forms.plain { None } else { first(pod, list, name, item) };
+    let plain = if is_container && !forms.plain { None } else { first(list, item) };
     if plain == Some(Presence::Whole) {
         return Presence::Whole;
     }
@@ -102,7 +103,7 @@ fn of_item(pod: &Pod<'_>, list: &'static List, item: &RawObject, forms: Forms) -
     let native = native.and_then(|list| {
         let mut native = item.clone();
         native.insert("restartPolicy".into(), "Always".into());
-        first(pod, list, name, &native)
+        first(list, &native)
     });
     if let Some(found) = native.filter(|found| *found == Presence::Whole).or(plain) {
         return found;
@@ -115,12 +116,12 @@ fn of_item(pod: &Pod<'_>, list: &'static List, item: &RawObject, forms: Forms) -
     Presence::Lacking(format!("{} `{name}` is missing", list.noun))
 }
 
-/// Whether the items called `name` in `list` are `wanted`; none if there is no such item.
-fn first(pod: &Pod<'_>, list: &List, name: &str, wanted: &RawObject) -> Option<Presence> {
-    let mut found = None;
+/// Whether the items of the name of `wanted` in `list` are `wanted`; none if there is no such item.
+fn first(pod: &Pod<'_>, list: &List, wanted: &RawObject, shows_values: bool) -> Option<Presence> {
+    let (name, mut found) = (list.key_of(wanted), None);
     for there in pod.items(list).filter(|there| list.key_of(there) == name) {
         if let Some(difference) = equal::kept_difference(wanted, there, list.fields) {
-            let described = difference.described("template");
+            let described = difference.described("template", shows_values);
             return Some(Presence::Different(format!("{} `{name}` has {described}", list.noun)));
         }
         found = Some(Presence::Whole);

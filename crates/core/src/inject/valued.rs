@@ -3,6 +3,7 @@
 use super::marker::Marker;
 use super::{Template, hash};
 use crate::api::v1alpha1;
+use crate::outside::shown;
 use crate::parameters::{Parameter, Parameters};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -62,6 +63,36 @@ impl Template {
         let valued = Self { valued: Some(Arc::new(valued)), ..template };
         let needs = valued.needs.clone().with_values(&valued.value_entries());
         Cow::Owned(Self { needs, ..valued })
+    }
+
+    /// The same template with what stands in it in place of the values of private parameters; none if it has no such value.
+    pub(crate) fn without_private_values(&self) -> Option<Self> {
+        self.private_values().next()?;
+        let open =
+            |(parameter, value): (&Parameter, &Option<String>)| value.clone().filter(|_| !parameter.is_private());
+        let values: Values = self.parameters().zip(self.values()).map(open).collect();
+        Some(self.with_values(&values).into_owned())
+    }
+
+    /// The private parameters that have a value, for a sentence that does not show it.
+    pub(crate) fn told_private(&self) -> String {
+        let names: Vec<String> =
+            self.private_values().map(|parameter| format!("`{}`", shown(&parameter.name))).collect();
+        match &names[..] {
+            [name] => format!("the value of parameter {name}, which is not shown"),
+            names => format!("the values of the parameters {}, which are not shown", names.join(", ")),
+        }
+    }
+
+    /// Whether messages may have what is in it. Not if a private parameter gives other fields, which messages show, its value, too.
+    pub(super) fn shows_values(&self) -> bool {
+        !self.private_values().any(Parameter::is_private_in_part)
+    }
+
+    /// The private parameters that have a value.
+    fn private_values(&self) -> impl Iterator<Item = &Parameter> {
+        let given = self.parameters().zip(self.values()).filter(|(_, value)| value.is_some());
+        given.map(|(parameter, _)| parameter).filter(|parameter| parameter.is_private())
     }
 
     /// Whether `marker`, of its policy, records other values than it has.

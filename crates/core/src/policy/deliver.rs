@@ -215,7 +215,7 @@ impl Policy {
     }
 
     /// What is wrong with the template by its values: a fault that it does not have as it is written, such as a request above its limit,
-    /// or an image that the `site` does not allow.
+    /// or an image that the `site` does not allow. It shows no value of a private parameter.
     pub(crate) fn fault_of_values(&self, site: &Site) -> Option<String> {
         let form = &self.added.form;
         let fault = form.fault.get_or_init(|| {
@@ -235,12 +235,30 @@ impl Policy {
             let kind =
                 |fault: &Violation| (fault.field.replace(|c: char| c.is_ascii_digit(), ""), fault.message.clone());
             let before: Vec<_> = before.iter().map(kind).collect();
-            let mut new = found.into_iter().filter(|fault| !before.contains(&kind(fault)));
-            new.next().map(|fault| format!("`{}` {}", fault.field, fault.message))
+            let fault = found.into_iter().find(|fault| !before.contains(&kind(fault)))?;
+            // One that is the same without the private values does not show them.
+            let is_open = form
+                .written
+                .without_private_values()
+                .is_none_or(|open| faults(&open.spec).iter().any(|other| kind(other) == kind(&fault)));
+            Some(match is_open {
+                true => format!("`{}` {}", fault.field, fault.message),
+                false => format!("`{}` is not valid with {}", fault.field, form.written.told_private()),
+            })
         });
-        let is_free = self.as_written().parameters().any(Parameter::needs_trust);
-        let foreign = || site.trust.foreign_images_of(&form.written.spec).into_iter().next();
-        fault.clone().or_else(|| is_free.then(foreign).flatten().map(|(field, why)| format!("`{field}`: {why}")))
+        fault.clone().or_else(|| self.foreign_image(site))
+    }
+
+    /// The first image that is none which the `site` allows, if its values give images.
+    fn foreign_image(&self, site: &Site) -> Option<String> {
+        let written = self.as_written();
+        let mut free = written.parameters().filter(|parameter| parameter.needs_trust()).peekable();
+        free.peek()?;
+        let (field, why) = site.trust.foreign_images_of(&written.spec).into_iter().next()?;
+        Some(match free.any(Parameter::is_private) {
+            true => format!("`{field}` is none of {}; the value is not shown", site.trust.listed_images()),
+            false => format!("`{field}`: {why}"),
+        })
     }
 
     /// The same policy, which recognizes the contents of `past` in workloads. They come with the latest first.

@@ -20,7 +20,7 @@ use crate::inject::{Presence, Values, marker, undo_anywhere};
 use crate::outside::{cut, shown};
 use crate::parameters::Parameter;
 use crate::workload::{Kind, Workload};
-use admission_cel::{Budget, Gives};
+use admission_cel::{Budget, Failure, Gives};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -398,6 +398,9 @@ impl Policy {
         let variables = admission_cel::Variables { template: workload.pod_seen_by_expressions(), ..variables };
         match expression.on(site.dialect()).value(&variables, budget) {
             Ok(text) => Ok((Source::Expression, Some(text))),
+            Err(failure) if parameter.is_private() && !is_plain(&failure, expression) => {
+                Err((Source::Expression, "failed; the reason is not shown, because it may have a value".to_owned()))
+            }
             Err(failure) => Err((Source::Expression, format!("failed: {failure}"))),
         }
     }
@@ -428,6 +431,8 @@ impl Policy {
 const LONGEST_KEY: usize = 317;
 /// The end of the sentence on a value that needs an unknown Namespace.
 const UNREAD: &str = ", which could not be read";
+/// The beginning of the failure of an expression that asks for a key which is not there.
+const NO_KEY: &str = "no such key: ";
 /// The most characters of a value in a message. A report of a namespace has 500 messages, and escapes take nine bytes.
 const MOST_SHOWN: usize = 64;
 /// The most misspelt annotations, or outdated values, in an answer: users can write any number.
@@ -460,6 +465,14 @@ fn recorded(parameter: &Parameter, value: &Option<String>, wanted: &Given, is_lo
         Err(wrong) => Some(Err(wrong.clone())),
     };
     Given { name: wanted.name.clone(), value: Ok(value.clone()), source: Source::Recorded, outdated_by }
+}
+
+/// Whether a failure of `expression` has nothing of the workload: its message is always the same, or names a key of the expression.
+fn is_plain(failure: &Failure, expression: &VersionedExpression) -> bool {
+    match failure {
+        Failure::CostExceeded | Failure::Error(Cow::Borrowed(_)) => true,
+        Failure::Error(message) => message.strip_prefix(NO_KEY).is_some_and(|key| expression.source().contains(key)),
+    }
 }
 
 /// Whether a value within its bounds may come from a marker: the author of the workload may choose it anyway, or it is an amount.

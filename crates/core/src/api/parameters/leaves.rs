@@ -7,6 +7,7 @@
 use super::forms;
 use super::tokens::{Token, tokens};
 use crate::api::format;
+use crate::api::schema::listed;
 use crate::api::v1alpha1::ParameterType;
 use std::fmt::Write;
 
@@ -172,6 +173,17 @@ pub(super) static LEAVES: &[Leaf] = &[
     leaf("metadata.annotations[KEY]", "an annotation for the pod", ALL_TYPES, Text, Any),
     leaf("pod.terminationGracePeriodSeconds.atLeast", "the least grace period", SECONDS, Number, GRACE),
 ];
+
+impl Rule {
+    /// The texts that fit, in a few words. None if a type and its range say all.
+    pub(super) fn words(self) -> Option<String> {
+        match self {
+            Like(_, words) => Some(words.to_owned()),
+            OneOf(choices) => Some(format!("one of {}", listed(choices))),
+            Any | Between(..) | Amount | Limit => None,
+        }
+    }
+}
 
 impl Leaf {
     /// The leaf of a path.

@@ -184,6 +184,20 @@ impl Limits {
         }
     }
 
+    /// The values, for a sentence that does not have the refused one.
+    pub(super) fn wanted(&self, of: ParameterType, places: &Range) -> String {
+        if of != ParameterType::String {
+            return format!("{}{}", of.words(), self.range.and(places).words());
+        }
+        if !self.choices.is_empty() {
+            return format!("one of {}", few(self.choices.iter().map(String::as_str)));
+        }
+        let pattern = self.pattern.as_ref().map(|pattern| format!("that matches {}", quoted(&pattern.source)));
+        let length = self.length.map(|most| format!("of at most {most} characters"));
+        let limits: Vec<String> = pattern.into_iter().chain(length).collect();
+        format!("{} {}", of.words(), limits.join(", "))
+    }
+
     /// The values in a few words. `words` are those of the place, if it takes some only.
     pub(super) fn allowed(&self, of: ParameterType, places: &Range, words: Option<String>) -> String {
         let range = self.range.and(places);

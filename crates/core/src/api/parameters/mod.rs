@@ -25,7 +25,7 @@ mod types;
 mod words;
 
 use super::v1alpha1::{self, ParameterType, Template};
-use leaves::{Form, Rule};
+use leaves::Form;
 use limits::{Limits, Range};
 use places::Place;
 use serde_json::{Value, json};
@@ -123,12 +123,36 @@ impl Parameter {
     ///
     /// # Errors
     /// A part of a sentence, such as "must be a quantity from `64Mi` to `1Gi`, is `2GB`; it is spelt `2G`". What it has of
-    /// `text` is cut and escaped.
+    /// `text` is cut and escaped; it has nothing of it if the parameter is private.
     pub fn judge(&self, text: &str) -> Result<String, String> {
+        self.judge_openly(text).map_err(|wrong| if self.is_private() { self.not_shown(text) } else { wrong })
+    }
+
+    /// The same, and the sentence has the text of private parameters, too: for who has written the text, or reads their own files.
+    ///
+    /// # Errors
+    /// As [`Self::judge`].
+    pub fn judge_openly(&self, text: &str) -> Result<String, String> {
         limits::is_text(text)?;
         self.limits.judge(self.of, &self.range, text)?;
         self.places.iter().try_for_each(|place| place.judge(self.of, text))?;
         Ok(text.to_owned())
+    }
+
+    /// Why `text`, which is refused, is no value: what is allowed, and nothing of `text`.
+    fn not_shown(&self, text: &str) -> String {
+        let is_in_limits = || self.limits.judge(self.of, &self.range, text).is_ok();
+        let place = || self.places.iter().find(|place| place.judge(self.of, text).is_err());
+        let wanted = match limits::is_text(text) {
+            // It has the length alone.
+            Err(wrong) if text.len() > limits::LONGEST => return wrong,
+            Err(_) => "a text without the character NUL".to_owned(),
+            Ok(()) => match place().filter(|_| is_in_limits()) {
+                Some(place) => place.leaf.rule.words().unwrap_or_else(|| format!("what `{}` takes", place.path)),
+                None => self.limits.wanted(self.of, &self.range),
+            },
+        };
+        format!("must be {wanted}; the value is not shown")
     }
 
     /// Whether `text` is of the type, and taken by all places, whatever the bounds are.
@@ -156,6 +180,12 @@ impl Parameter {
         self.places.iter().any(|place| matches!(place.leaf.form, Form::Expanded | Form::Mark))
     }
 
+    /// Whether it is private, and gives other fields than variables and arguments the same value.
+    pub fn is_private_in_part(&self) -> bool {
+        let is_other = |place: &Place| !matches!(place.leaf.form, Form::Expanded | Form::Mark | Form::Switch);
+        self.is_private() && self.places.iter().any(is_other)
+    }
+
     /// Whether a value must come from elsewhere: a `$(scpol.NAME)` has none in the template.
     pub fn is_required(&self) -> bool {
         self.is_required
@@ -168,11 +198,7 @@ impl Parameter {
 
     /// The allowed values in a few words, such as "64Mi to 1Gi", "true or false", "one of `debug`, `info`".
     pub fn allowed(&self) -> String {
-        let words = self.places.iter().find_map(|place| match place.leaf.rule {
-            Rule::Like(_, words) => Some(words.to_owned()),
-            Rule::OneOf(choices) => Some(format!("one of {}", super::schema::listed(choices))),
-            _ => None,
-        });
+        let words = self.places.iter().find_map(|place| place.leaf.rule.words());
         self.limits.allowed(self.of, &self.range, words)
     }
 

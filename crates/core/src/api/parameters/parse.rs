@@ -325,7 +325,7 @@ fn stand(parameter: &mut Parameter, template: &Template) -> Vec<Fault> {
             Ok(Some(text)) => {
                 let plain =
                     if place.leaf.form == Form::Expanded { marks::unescaped(&text) } else { Some(text.clone()) };
-                if let Err(fault) = parameter.judge(plain.as_ref().unwrap_or(&text)) {
+                if let Err(fault) = parameter.judge_openly(plain.as_ref().unwrap_or(&text)) {
                     faults.push((field, format!("must have a value in the template that fits: {fault}")));
                 }
                 found.push((text, plain));

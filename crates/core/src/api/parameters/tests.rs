@@ -493,7 +493,7 @@ fn a_wrong_value_is_told_with_the_right_spelling() {
         (&label, "a b", "must be the value of a label: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, is `a b`".to_owned()),
         (&gpu, "0.5", "must be a whole number, is `0.5`".to_owned()),
     ] {
-        assert_eq!(parameter.judge(text), Err(expected), "{text}");
+        assert_eq!(parameter.judge_openly(text), Err(expected), "{text}");
     }
     let hostile = "x".repeat(256 * 1024);
     for parameter in [&memory, &port, &wait, &flag, &level, &short, &tag, &image, &path, &label] {

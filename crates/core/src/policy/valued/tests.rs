@@ -124,7 +124,7 @@ fn a_wrong_value_is_a_failure_that_names_source_value_and_bound() {
             ("proxy.example.com/memory", "2Gi", ["`2Gi`", "64Mi", "1Gi"]),
             ("proxy.example.com/memory", "12 MB", ["`12 MB`", "quantity", "proxy.example.com/memory"]),
             ("proxy.example.com/memory", "", ["empty", "quantity", "memory"]),
-            ("mesh.scpol.dev/level", "trace", ["`trace`", "`debug`", "`info`"]),
+            ("mesh.scpol.dev/level", "trace", ["not shown", "`debug`", "`info`"]),
             ("mesh.scpol.dev/debug", "yes", ["`yes`", "true", "false"]),
             ("mesh.scpol.dev/level", &"x".repeat(2000), ["mesh.scpol.dev/level", "1024 bytes", "2000"]),
         ] {
@@ -446,4 +446,88 @@ fn what_is_told_of_outdated_values_is_short_whatever_they_are() {
         "{} {told}",
         told.len()
     );
+}
+
+#[test]
+fn a_refused_value_of_a_private_parameter_is_not_shown() {
+    let template = json!({"containers": [{"name": "envoy", "image": "envoy:1", "args": ["$(scpol.mark)"], "env": [
+        {"name": "A", "value": "1"}], "ports": [{"name": "http", "containerPort": 1}]}]});
+    let value = "containers[envoy].env[A].value";
+    let port = "containers[envoy].ports[http].containerPort";
+    for (parameter, text, wanted, secrets) in [
+        (json!({"type": "Integer", "maximum": 8}), "4711", "a whole number of at most `8`", &["4711"][..]),
+        (json!({"type": "Integer"}), "0x1267", "a whole number", &["1267", "4711"]),
+        (
+            json!({"type": "Integer", "paths": [port, value]}),
+            "4711000",
+            "a whole number from `1` to `65535`",
+            &["4711"],
+        ),
+        (json!({"type": "Integer"}), "4711.0", "a whole number", &["4711"]),
+        (
+            json!({"pattern": "[0-9]*", "maxLength": 4}),
+            "hunter2",
+            "a text that matches `[0-9]*`, of at most 4 characters",
+            &["hunter"],
+        ),
+        (json!({"maxLength": 4}), "hunter2", "a text of at most 4 characters", &["hunter"]),
+        (json!({"enum": ["1", "hunters"], "paths": []}), "hunter2", "one of `1`, `hunters`", &["hunter2", "write"]),
+        (json!({"paths": ["containers[envoy].image:tag", value]}), "hunter 2", "the tag of an image", &["hunter"]),
+        (json!({}), "hunter\u{0}2", "a text without the character NUL", &["hunter"]),
+        (json!({"type": "Boolean", "paths": []}), "Hunter", "`true` or `false`", &["Hunter"]),
+    ] {
+        let mut one = json!({"name": "mark", "paths": [value]});
+        one.as_object_mut().unwrap().extend(parameter.as_object().unwrap().clone());
+        let mut template = template.clone();
+        if one["paths"] != json!([]) {
+            template["containers"][0]["args"] = json!([]);
+        }
+        let policy = small(&template, &json!([one]), &site());
+        let (_, code, told) = refused(&policy, &deployment(&json!({"mesh.scpol.dev/mark": text}), &json!({})));
+        assert_eq!(code, Code::ParameterRefused, "{told}");
+        assert!(told.contains("annotation `mesh.scpol.dev/mark` of the pod: must be "), "{told}");
+        assert!(told.contains(wanted) && told.ends_with("; the value is not shown"), "{told}");
+        assert!(!secrets.iter().any(|secret| told.contains(secret)), "{told}");
+    }
+}
+
+#[test]
+fn no_other_message_shows_a_private_value_either() {
+    let one = |more: &Value| {
+        let mut one = json!({"name": "port", "type": "Integer", "paths": ["containers[envoy].ports[a].containerPort",
+            "containers[envoy].env[A].value"]});
+        one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        one
+    };
+    let container = json!({"name": "envoy", "image": "envoy:1", "env": [{"name": "A", "value": "1"}], "ports": [
+        {"name": "a", "containerPort": 1}, {"name": "b", "containerPort": 4711}]});
+    // A fault of the template.
+    let limited = json!({"name": "envoy", "image": "envoy:1", "env": [{"name": "A", "value": "1"}],
+        "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}});
+    let paths = json!({"paths": ["containers[envoy].resources.requests.cpu", "containers[envoy].env[A].value"]});
+    let policy = small(&json!({"containers": [limited]}), &json!([one(&paths)]), &site());
+    let told = refused(&policy, &deployment(&json!({"mesh.scpol.dev/port": "4711"}), &json!({}))).2;
+    assert!(
+        told.contains("resources.requests.cpu") && told.contains("parameter `port`") && !told.contains("4711"),
+        "{told}"
+    );
+    // A conflict with the pod.
+    let policy = small(&json!({"containers": [container]}), &json!([one(&json!({}))]), &site());
+    let mut workload = deployment(&json!({"mesh.scpol.dev/port": "4712"}), &json!({}));
+    let mut there = container.clone();
+    there["ports"][0]["containerPort"] = json!(80);
+    there["env"][0]["value"] = json!("4712");
+    workload.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(there);
+    let (_, code, told) = refused(&policy, &workload);
+    assert_eq!(code, Code::NameConflict);
+    assert!(told.contains("`ports`") && !told.contains("4712"), "{told}");
+    // An expression.
+    for (expression, shown) in [("duration(object.metadata.labels.app)", false), ("object.metadata.labels.none", true)]
+    {
+        let more = json!({"annotation": "", "expression": expression});
+        let policy = small(&json!({"containers": [container]}), &json!([one(&more)]), &site());
+        let told = refused(&policy, &deployment(&json!({}), &json!({"app": "hunter2"}))).2;
+        assert!(told.contains("`expression`: failed") && !told.contains("hunter"), "{told}");
+        assert_eq!(told.contains("not shown"), !shown, "{told}");
+    }
 }
