@@ -26,8 +26,9 @@ All else is (redacted), such as values of variables, arguments, commands, paths 
 inject. A text that has not the form of a name is no name.
 
 The logs, metrics, expressions and messages are without values of at least 4 letters that are hidden in what was read,
-the earlier revisions included, and without users, passwords and queries of addresses. They may still have a value
-of a policy or a revision that is deleted, and one that is also a common word or a name.
+the earlier revisions included, and without users, passwords and queries of addresses. Of refused parameters, conflicts
+and changed fields they have no values. They may still have a value of a policy or a revision that is deleted, and one
+that is also a common word or a name.
 ";
 
 /// The files so far.

@@ -21,8 +21,18 @@ const COMMON: [&str; 18] = [
 ];
 /// How the API server introduces a value that it rejects.
 const REJECTED: [&str; 3] = ["Invalid value: ", "Unsupported value: ", "Duplicate value: "];
-/// The parts of our messages about values that workloads give parameters, up to where a value may be.
-const GIVEN: [&[&str]; 2] = [&["parameter `", "`, from ", ": "], &["other values when it is made again: ", " is "]];
+/// The parts of our messages about values that workloads may give parameters, up to where a value may be: of a refused value, of other values
+/// than those of the sources, of a template that values make invalid, and of a conflict or a change.
+const GIVEN: [&[&str]; 6] = [
+    &["parameter `", "`, from ", ": "],
+    &["other values when it is made again: ", " is "],
+    &["its values make `", "` invalid: "],
+    &[" another `", "`: "],
+    &["host port "],
+    &["terminationGracePeriodSeconds` of the pod is "],
+];
+/// Those of [`GIVEN`] whose values need not be in quotes.
+const UNQUOTED: [&str; 2] = ["its values make `", "terminationGracePeriodSeconds` of the pod is "];
 
 /// Takes hidden values and credentials out of texts.
 pub(super) struct Scrubber {
@@ -136,7 +146,8 @@ fn without_rejected(text: &str) -> Cow<'_, str> {
 }
 
 /// `text` without the values that workloads give parameters, and without the words up to the last quote of the line. A message may be cut
-/// within a value, which then ends in `…`. What a failed expression says has no quotes of ours: there the rest of the line goes.
+/// within a value, which then ends in `…`. What a failed expression says has no quotes of ours, and numbers have none: there the rest of the
+/// line goes.
 fn without_given(text: &str) -> Cow<'_, str> {
     if !GIVEN.iter().any(|parts| text.contains(parts[0])) {
         return Cow::Borrowed(text);
@@ -149,7 +160,8 @@ fn without_given(text: &str) -> Cow<'_, str> {
             let first = behind(line, parts)?;
             let told = &line[first..];
             let quote = told.rfind('`').map(|at| at + 1).max(told.rfind('…').map(|at| at + '…'.len_utf8()));
-            let end = quote.filter(|_| !told.starts_with("failed: ")).unwrap_or(told.trim_end_matches('\n').len());
+            let is_quoted = !told.starts_with("failed: ") && !UNQUOTED.contains(&parts[0]);
+            let end = quote.filter(|_| is_quoted).unwrap_or(told.trim_end_matches('\n').len());
             Some(first..first + end)
         });
         replaced(line, given.collect())
@@ -316,6 +328,23 @@ mod tests {
                 format!("{{\"m\":\"{refused}must be one of `a`, is `hunter2-…\",\"n\":1}}"),
                 format!("{{\"m\":\"{refused}(redacted)\",\"n\":1}}"),
             ),
+            (
+                "SCP0245: its values make `spec.template.containers[0].resources.requests.cpu` invalid: must be at most `5`, is 7\nb".to_owned(),
+                "SCP0245: its values make `spec.template.containers[0].resources.requests.cpu` invalid: (redacted)\nb".to_owned(),
+            ),
+            (
+                "SCP0213: container `a` exists with another `image`: `a:1` here, `b:2` in the template".to_owned(),
+                "SCP0213: container `a` exists with another `image`: (redacted) in the template".to_owned(),
+            ),
+            (
+                "policies `a` and `b` add container `c` with another `image`: `a:1` and `b:2`".to_owned(),
+                "policies `a` and `b` add container `c` with another `image`: (redacted)".to_owned(),
+            ),
+            (
+                "host port 4711/TCP of the template's container `a` is used by container `b`".to_owned(),
+                "host port (redacted)".to_owned(),
+            ),
+            ("`spec.terminationGracePeriodSeconds` of the pod is 30, below 4711".to_owned(), "`spec.terminationGracePeriodSeconds` of the pod is (redacted)".to_owned()),
             (
                 "parameter `drain`, from `expression`: failed: time: invalid duration \"s3cret\"\nb".to_owned(),
                 "parameter `drain`, from `expression`: (redacted)\nb".to_owned(),

@@ -74,13 +74,13 @@ impl Template {
         Some(self.with_values(&values).into_owned())
     }
 
-    /// The private parameters that have a value, for a sentence that does not show it.
+    /// The private parameters that have a value, for a sentence that ends in "not shown".
     pub(crate) fn told_private(&self) -> String {
         let names: Vec<String> =
             self.private_values().map(|parameter| format!("`{}`", shown(&parameter.name))).collect();
         match &names[..] {
-            [name] => format!("the value of parameter {name}, which is not shown"),
-            names => format!("the values of the parameters {}, which are not shown", names.join(", ")),
+            [name] => format!("the value of parameter {name} is"),
+            names => format!("the values of the parameters {} are", names.join(", ")),
         }
     }
 

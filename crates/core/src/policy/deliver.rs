@@ -242,8 +242,10 @@ impl Policy {
                 .without_private_values()
                 .is_none_or(|open| faults(&open.spec).iter().any(|other| kind(other) == kind(&fault)));
             Some(match is_open {
-                true => format!("`{}` {}", fault.field, fault.message),
-                false => format!("`{}` is not valid with {}", fault.field, form.written.told_private()),
+                true => format!("its values make `{}` invalid: {}", fault.field, fault.message),
+                false => {
+                    format!("its values make `{}` invalid; {} not shown", fault.field, form.written.told_private())
+                }
             })
         });
         fault.clone().or_else(|| self.foreign_image(site))
@@ -256,8 +258,11 @@ impl Policy {
         free.peek()?;
         let (field, why) = site.trust.foreign_images_of(&written.spec).into_iter().next()?;
         Some(match free.any(Parameter::is_private) {
-            true => format!("`{field}` is none of {}; the value is not shown", site.trust.listed_images()),
-            false => format!("`{field}`: {why}"),
+            true => {
+                let allowed = site.trust.listed_images();
+                format!("its values make `{field}` invalid; it is none of {allowed}, and the value is not shown")
+            }
+            false => format!("its values make `{field}` invalid: {why}"),
         })
     }
 
