@@ -263,7 +263,7 @@ impl Planner {
             );
             return Err(Readiness::Impossible { code: Code::NativeSidecarsUnavailable, message });
         }
-        let unknown = pod_schema::unknown_fields(&policy.as_written().spec, cluster.known_minor());
+        let unknown = pod_schema::unknown_fields(&policy.as_written().with_every_field(), cluster.known_minor());
         if unknown.is_empty() {
             return Ok(());
         }

@@ -206,6 +206,20 @@ fn a_field_that_the_server_does_not_have_keeps_a_policy_out_of_force() {
 }
 
 #[test]
+fn a_field_that_only_a_parameter_sets_counts_as_one_of_the_template() {
+    let path = "containers[a].livenessProbe.terminationGracePeriodSeconds";
+    let probe = json!({ "exec": { "command": ["ok"] } });
+    let container = json!({ "name": "a", "image": "a:1", "livenessProbe": probe });
+    let parameter = json!({ "name": "grace", "type": "Integer", "paths": [path] });
+    let spec = json!({ "template": { "containers": [container] }, "parameters": [parameter] });
+    let mut office = Office::new(cluster(20, &[]), &[policy("a", spec)]);
+    office.draw();
+    let unknown = "spec.template.containers[0].livenessProbe.terminationGracePeriodSeconds";
+    let message = format!("this server (v1.20.0) does not know {unknown}; it would be dropped");
+    assert_eq!(office.why("a"), (Code::UnknownTemplateField, message));
+}
+
+#[test]
 fn a_policy_that_the_server_does_not_take_stands_in_nobodys_way_and_is_tried_again() {
     let objects = [policy("a", json!({})), policy("b", json!({}))];
     let mut office = Office::new(cluster(30, &[]), &objects);

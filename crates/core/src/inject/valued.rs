@@ -95,6 +95,14 @@ impl Template {
         given.map(|(parameter, _)| parameter).filter(|parameter| parameter.is_private())
     }
 
+    /// What stands in it, with every field that a parameter may set. The values of those are of no use.
+    pub fn with_every_field(&self) -> Cow<'_, v1alpha1::Template> {
+        match &self.valued {
+            Some(valued) => Cow::Owned(valued.parameters.filled(&valued.written)),
+            None => Cow::Borrowed(&self.spec),
+        }
+    }
+
     /// Whether `marker`, of its policy, records other values than it has.
     pub(crate) fn differs_in_values(&self, marker: &Marker) -> bool {
         self.recorded(marker, Parameter::may_be) != self.values()

@@ -28,9 +28,10 @@ use crate::api::pod_schema::in_template;
 use crate::api::rules::Violation;
 use crate::api::v1alpha1::{EngineChoice, SidecarPolicySpec};
 use crate::manifest::{Object, is_meant_as_policy, misspelt};
+use crate::parameters::Parameters;
 use crate::policy::{Policy, Site};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The last minor version of Kubernetes 1 that has Initializers.
@@ -173,12 +174,24 @@ pub fn parse(object: &Value, site: &Site) -> Result<Policy, Vec<Violation>> {
 /// `violations` get no second fault.
 fn of_server(object: &Value, spec: Option<&SidecarPolicySpec>, site: &Site, violations: &mut Vec<Violation>) {
     let mut more = in_template(&object["spec"]["template"], site.minor);
-    more.extend(spec.into_iter().flat_map(|spec| version::lacking(spec, site.minor)));
+    if let Some(spec) = spec {
+        more.extend(version::lacking(spec, site.minor));
+        more.extend(lacking_by_parameters(spec, site.minor));
+    }
     for violation in more {
         if !violations.iter().any(|known| known.field == violation.field) {
             violations.push(violation);
         }
     }
+}
+
+/// The fields that only parameters set, and that servers of 1.`minor` lack.
+fn lacking_by_parameters(spec: &SidecarPolicySpec, minor: Option<u32>) -> Vec<Violation> {
+    let Some(template) = spec.template.as_ref().filter(|_| !spec.parameters.is_empty()) else { return Vec::new() };
+    // Its faults have been reported, and the name of the policy is for annotations alone.
+    let (parameters, _) = Parameters::parse("", &spec.parameters, template);
+    let faults = in_template(&json!(parameters.filled(template)), minor).into_iter();
+    faults.filter(|fault| fault.code == Code::UnknownTemplateField).collect()
 }
 
 /// The faults in `apiVersion` and `kind` of `object`; none if it is no policy and is not meant to be one.

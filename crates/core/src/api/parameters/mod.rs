@@ -111,6 +111,18 @@ impl Parameters {
     /// What decides what a value means, for a hash: names, types and places. Not bounds, descriptions and annotations.
     pub fn identity(&self) -> Value {
         let of = |parameter: &Parameter| {
+    /// `template` with some value at every place, so that it has each field that a parameter may set. The values are not within bounds.
+    pub fn filled(&self, template: &Template) -> Template {
+        let sample = |of: ParameterType| match of {
+            ParameterType::Boolean => "true",
+            ParameterType::Duration => "1s",
+            ParameterType::String | ParameterType::Integer | ParameterType::Quantity => "1",
+        };
+        let values: Vec<Option<String>> =
+            self.0.iter().map(|parameter| Some(sample(parameter.of).to_owned())).collect();
+        self.applied(template, &values)
+    }
+
             let places: Vec<String> = parameter.places().collect();
             json!({ "name": parameter.name, "type": parameter.of, "places": places })
         };
