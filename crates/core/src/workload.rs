@@ -27,6 +27,16 @@ pub struct Kind {
     pub pod_path: Option<Vec<String>>,
 }
 
+/// The controllers that make pods again, and of which the operator knows how many pods each keeps: group, kind and plural.
+pub const MAKERS: [(&str, &str, &str); 4] = [
+    ("apps", "ReplicaSet", "replicasets"),
+    ("apps", "StatefulSet", "statefulsets"),
+    ("apps", "DaemonSet", "daemonsets"),
+    ("", "ReplicationController", "replicationcontrollers"),
+];
+/// The other controllers that make pods or Jobs from a template: group, kind and plural.
+pub const MAKERS_ONCE: [(&str, &str, &str); 2] = [("batch", "Job", "jobs"), ("batch", "CronJob", "cronjobs")];
+
 /// A stored object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
@@ -290,6 +300,16 @@ impl Workload {
     pub fn controller(&self) -> Option<&Value> {
         let owners = self.body["metadata"]["ownerReferences"].as_array()?;
         owners.iter().find(|owner| owner["controller"] == true)
+    }
+
+    /// [`Self::controller`], if its kind is one of `makers`, each a group, a kind and a plural. Other projects have kinds of the same names.
+    pub fn controller_among(&self, makers: &[(&str, &str, &str)]) -> Option<&Value> {
+        let owner = self.controller()?;
+        let version = owner["apiVersion"].as_str();
+        let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
+        let is_maker =
+            |(of, kind, _): &(&str, &str, &str)| owner["kind"] == *kind && group.is_none_or(|group| group == *of);
+        makers.iter().any(is_maker).then_some(owner)
     }
 
     /// The resource version; empty before the object is stored.

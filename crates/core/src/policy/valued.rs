@@ -19,7 +19,7 @@ use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS};
 use crate::inject::{Presence, Values, marker, undo_anywhere};
 use crate::outside::{cut, shown};
 use crate::parameters::Parameter;
-use crate::workload::{Kind, Workload};
+use crate::workload::{Kind, MAKERS, MAKERS_ONCE, Workload};
 use admission_cel::{Budget, Failure, Gives};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -147,9 +147,8 @@ fn without_policies<'a>(workload: &Workload, policies: impl Iterator<Item = &'a 
 /// Whether `workload` is one that a controller has made from a template with the content that `marker` lists: a pod, or the Job of a CronJob.
 /// Users can write that, too.
 fn is_made(workload: &Workload, marker: &Marker) -> bool {
-    const MAKERS: [&str; 6] = ["ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job", "CronJob"];
-    let maker = workload.controller().and_then(|owner| owner["kind"].as_str());
-    maker.is_some_and(|maker| MAKERS.contains(&maker)) && marker::is_of_template(workload, marker)
+    let maker = workload.controller_among(&MAKERS).or_else(|| workload.controller_among(&MAKERS_ONCE));
+    maker.is_some() && marker::is_of_template(workload, marker)
 }
 
 /// A workload that is judged.

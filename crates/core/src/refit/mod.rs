@@ -23,8 +23,9 @@ mod order;
 mod pod;
 mod replacement;
 
+pub use crate::workload::MAKERS;
 pub use action::{Asked, RESTARTED, Way, begun, expected, next_action};
-pub use pod::{MAKERS, maker};
+pub use pod::maker;
 pub use replacement::{Exceeded, made_anew, replacement, still_exceeds};
 
 use crate::api::ROLLOUT_KEY;

@@ -18,7 +18,7 @@ use crate::inject::{Template, all_told};
 use crate::parameters::Parameter;
 use crate::policy::Site;
 use crate::qos;
-use crate::workload::Workload;
+use crate::workload::{MAKERS, Workload};
 use json_patch::Patch;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,21 +98,9 @@ pub(super) fn restore(pod: &Workload, goal: Goal<'_>) -> NextAction {
     NextAction::InPlace { patch: guarded(&pod.body, &body), resize: None }
 }
 
-/// The controllers that make pods again, and of which the operator knows how many pods each keeps: group, kind and plural.
-pub const MAKERS: [(&str, &str, &str); 4] = [
-    ("apps", "ReplicaSet", "replicasets"),
-    ("apps", "StatefulSet", "statefulsets"),
-    ("apps", "DaemonSet", "daemonsets"),
-    ("", "ReplicationController", "replicationcontrollers"),
-];
-
-/// The controller of `pod`, if it makes pods again. Other projects have kinds of the same names.
+/// The controller of `pod`, if it makes pods again.
 pub fn maker(pod: &Workload) -> Option<&Value> {
-    let owner = pod.controller()?;
-    let version = owner["apiVersion"].as_str();
-    let group = version.map(|version| version.split_once('/').map_or("", |(group, _)| group));
-    let is_maker = |maker: &(&str, &str, &str)| owner["kind"] == maker.1 && group.is_none_or(|group| group == maker.0);
-    MAKERS.iter().any(is_maker).then_some(owner)
+    pod.controller_among(&MAKERS)
 }
 
 /// Whether the pod may be touched.
