@@ -276,7 +276,7 @@ fn decide(scene: &Scene, workload: &Workload, site: &Site) {
     let markers = POLICIES.map(marker::key).to_vec();
     assert!(is_kept(&workload.body, &after, &markers), "something of the user's has changed: {patch}");
     let after = workload.with_body(after);
-    decision.judge_stored(workload, &after, site);
+    decision.judge_stored(workload, &after, &scene.policies, site);
     inject::undo_anywhere(&after, &POLICIES.map(str::to_owned));
     for policy in scene.policies.iter() {
         policy.loss(&after, workload);

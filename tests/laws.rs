@@ -134,7 +134,7 @@ proptest! {
         }
         let stored = Workload::new(&workload.kind, as_stored(workload.patched(&patch), &workload));
         let injected = decision.inject.clone();
-        decision.judge_stored(&workload, &stored, &site);
+        decision.judge_stored(&workload, &stored, &policies, &site);
         for policy in injected {
             let left = decision.rest.iter().find(|left| left.policy.name == policy.name);
             prop_assert!(left.is_none_or(|left| left.outcome == Outcome::Skipped), "{:?} {}", left.map(|left| &left.reason), stored.body);

@@ -657,7 +657,7 @@ impl Decision {
     /// Judges the object after every mutation, `stored`. This decision is about `before`: the same object without our
     /// additions. An injected policy without its marker and its content in `stored` fails. [`Self::refusal`] has the
     /// result.
-    pub fn judge_stored(&mut self, before: &Workload, stored: &Workload, site: &Site) {
+    pub fn judge_stored(&mut self, before: &Workload, stored: &Workload, policies: &Policies, site: &Site) {
         if self.planned.take().is_none() {
             // Planned first, because a conflict of all templates together is the reason to report.
             let before = &*self.view(before);
@@ -665,7 +665,7 @@ impl Decision {
             self.plan_anew(&before);
         }
         for policy in self.inject.clone() {
-            let detail = match policy.valued_for(stored, site).presence_beside(stored, &self.matching) {
+            let detail = match policy.valued_for(stored, policies, site).presence_beside(stored, &self.matching) {
                 Presence::Whole if policy.is_claimed(stored) => continue,
                 Presence::Lacking(missing) | Presence::Different(missing) if policy.is_claimed(stored) => {
                     format!("it matches, and has the marker without the sidecar: {missing}")
@@ -679,7 +679,8 @@ impl Decision {
         // What is there needs no injection, whatever the object without it would get: a policy of a higher priority may
         // have come since.
         let (matching, is_update) = (self.matching.clone(), self.update.is_some());
-        let is_there = |policy: &Policy| policy.valued_for(stored, site).is_injected_beside(stored, &matching);
+        let is_there =
+            |policy: &Policy| policy.valued_for(stored, policies, site).is_injected_beside(stored, &matching);
         self.rest.retain(|left| is_update || left.reason.row != 8 || !left.policy.injects() || !is_there(&left.policy));
         self.judge(stored, &Patch::default());
     }

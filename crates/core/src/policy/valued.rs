@@ -102,6 +102,8 @@ impl Policies {
             return Cow::Borrowed(self);
         }
         let bare = without_policies(workload, self.at(workload).map(AsRef::as_ref));
+        let old_bare = old.and_then(|old| without_policies(old, self.at(old).map(AsRef::as_ref)));
+        let old = old.map(|old| (old, old_bare.as_ref().unwrap_or(old)));
         let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old, is_new: old.is_none() };
         let mut policies = self.clone();
         for policy in policies.in_order.iter_mut().filter(|policy| needs(policy)) {
@@ -157,8 +159,8 @@ struct Sides<'a> {
     workload: &'a Workload,
     /// Without what policies have added.
     bare: &'a Workload,
-    /// Before an update.
-    old: Option<&'a Workload>,
+    /// Before an update: the same two.
+    old: Option<(&'a Workload, &'a Workload)>,
     /// Whether it is created now, and has not been injected.
     is_new: bool,
 }
@@ -250,12 +252,14 @@ impl Policy {
         }
     }
 
-    /// The policy with the values of `workload`, which has been injected: by this create, or before.
-    pub fn valued_for(&self, workload: &Workload, site: &Site) -> Cow<'_, Self> {
+    /// The policy with the values of `workload`, which has been injected: by this create, or before. Expressions see `workload` without
+    /// the content of this policy, and of `all`.
+    pub fn valued_for(&self, workload: &Workload, all: &Policies, site: &Site) -> Cow<'_, Self> {
         if !self.has_parameters() {
             return Cow::Borrowed(self);
         }
-        let bare = without_policies(workload, std::iter::once(self));
+        let others = all.at(workload).map(AsRef::as_ref).filter(|other: &&Self| other.name != self.name);
+        let bare = without_policies(workload, std::iter::once(self).chain(others));
         let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old: None, is_new: false };
         Cow::Owned(self.valued(sides, site))
     }
@@ -284,7 +288,7 @@ impl Policy {
     fn kept(&self, sides: Sides<'_>, wanted: &[Given], site: &Site) -> Option<Self> {
         let (workload, written) = (&*self.view(sides.workload), self.as_written());
         let marker = self.current_marker(workload)?;
-        let before = sides.old.and_then(|old| self.current_marker(&self.view(old)));
+        let before = sides.old.and_then(|(old, _)| self.current_marker(&self.view(old)));
         let is_stored = sides.old.is_none() && !workload.resource_version().is_empty() && !workload.has_initializers();
         let was_there =
             |name: &str| is_stored || before.as_ref().is_some_and(|it| it.value(name) == marker.value(name));
@@ -319,12 +323,15 @@ impl Policy {
         Some(kept.with_valuation(valuation))
     }
 
-    /// For an update of `old`, the values that stay, by the index of the parameter: those of its marker whose sources have not changed.
-    fn before(&self, old: &Workload, wanted: &[Given], site: &Site) -> Option<Vec<Option<Option<String>>>> {
-        let view = self.view(old);
-        let marker = self.current_marker(&view)?;
-        let bare = without_policies(old, std::iter::once(self));
-        let sources = self.wanted(&self.view(bare.as_ref().unwrap_or(old)), site);
+    /// For an update of `old`, which is `bare` without the content of policies, the values that stay, by the index of the parameter: those of its marker whose sources have not changed.
+    fn before(
+        &self,
+        (old, bare): (&Workload, &Workload),
+        wanted: &[Given],
+        site: &Site,
+    ) -> Option<Vec<Option<Option<String>>>> {
+        let marker = self.current_marker(&self.view(old))?;
+        let sources = self.wanted(&self.view(bare), site);
         let values = self.as_written().recorded(&marker, |parameter, value| parameter.judge(value).is_ok());
         let stays = |(at, value): (usize, Option<String>)| {
             let (then, now) = (&sources[at], &wanted[at]);

@@ -48,7 +48,7 @@ pub(super) fn decide(
             Decision::of_update(policies, sides, site, &acts, |loss| loss == Loss::Marker)
         }
     };
-    decision.judge_stored(&bare, new, site);
+    decision.judge_stored(&bare, new, policies, site);
     decision
 }
 
@@ -100,7 +100,7 @@ fn without_ours<'a>(stored: &'a Workload, policies: &Policies, site: &Site) -> C
     let is_ours = |policy: &&Arc<Policy>| {
         policy.kinds.contains(&stored.kind)
             && policy.is_claimed(stored)
-            && policy.valued_for(stored, site).is_injected(stored)
+            && policy.valued_for(stored, policies, site).is_injected(stored)
     };
     let ours: Vec<&Arc<Policy>> = policies.at(stored).filter(is_ours).collect();
     let mut narrowed = Cow::Borrowed(stored);

@@ -168,7 +168,7 @@ fn a_stored_workload_keeps_its_values_and_is_outdated_by_value() {
     stored.body["metadata"]["resourceVersion"] = json!("7");
     stored.body["spec"]["template"]["metadata"]["annotations"][key] = json!("512Mi");
     stored.body["metadata"]["labels"]["app"] = json!("basket");
-    let valued = policy.valued_for(&stored, &site());
+    let valued = policy.valued_for(&stored, &Policies::new([policy.clone()]), &site());
     assert!(valued.is_injected(&stored));
     let outdated = valued.outdated_values().unwrap();
     assert!(
@@ -385,7 +385,7 @@ fn a_stored_value_that_is_the_same_or_is_refused_now_is_told_so() {
         let mut stored = injected(policy, &deployment(&json!({key: then}), &json!({})));
         stored.body["metadata"]["resourceVersion"] = json!("7");
         stored.body["spec"]["template"]["metadata"]["annotations"][key] = json!(now);
-        policy.valued_for(&stored, &site()).outdated_values()
+        policy.valued_for(&stored, &Policies::new([policy.clone()]), &site()).outdated_values()
     };
     let policy = policy(&json!({}));
     assert_eq!(stored(&policy, "1Gi", "1024Mi"), None);
@@ -440,7 +440,7 @@ fn what_is_told_of_outdated_values_is_short_whatever_they_are() {
     for key in &keys {
         of_pod.insert(format!("mesh.scpol.dev/{key}"), json!("b".repeat(300)));
     }
-    let told = policy.valued_for(&stored, &site()).outdated_values().unwrap();
+    let told = policy.valued_for(&stored, &Policies::new([policy.clone()]), &site()).outdated_values().unwrap();
     assert!(
         told.ends_with(", …") && told.matches(", now ").count() == MOST_TOLD && told.len() < 3000,
         "{} {told}",
@@ -530,4 +530,27 @@ fn no_other_message_shows_a_private_value_either() {
         assert!(told.contains("`expression`: failed") && !told.contains("hunter"), "{told}");
         assert_eq!(told.contains("not shown"), !shown, "{told}");
     }
+}
+
+#[test]
+fn an_expression_sees_the_workload_without_the_sidecars_of_other_policies() {
+    let of = |name: &str, parameters: &Value| {
+        let container = json!({"name": name, "image": "a:1", "env": [{"name": "COUNT", "value": "0"}]});
+        let spec = json!({"targets": [{"group": "apps", "resource": "deployments"}], "failurePolicy": "Fail",
+            "template": {"containers": [container]}, "parameters": parameters});
+        let object = json!({"metadata": {"name": name}, "spec": spec});
+        Arc::new(Policy::parse(&object, &site()).unwrap())
+    };
+    let count = json!([{"name": "count", "annotation": "", "paths": ["containers[mesh].env[COUNT].value"],
+        "expression": "string(template.spec.containers.size())"}]);
+    let policies = Policies::new([of("mesh", &count), of("proxy", &json!([]))]);
+    let new = deployment(&json!({}), &json!({}));
+    let mut decision = Decision::of(&policies, &new, &site());
+    let patch = decision.plan(&new);
+    let whole = new.with_body(new.patched(&patch));
+    assert_eq!(decision.inject.len(), 2, "{:?}", decision.rest);
+    let mesh = policies.iter().find(|policy| policy.name == "mesh").unwrap();
+    assert!(mesh.valued_for(&whole, &policies, &site()).is_injected(&whole));
+    let alone = Policies::new([mesh.clone()]);
+    assert!(!mesh.valued_for(&whole, &alone, &site()).is_injected(&whole), "without it, the count is another one");
 }
