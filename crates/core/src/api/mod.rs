@@ -17,6 +17,7 @@ mod schema;
 mod targets;
 pub mod trust;
 pub mod v1alpha1;
+mod violation;
 
 pub use format::{is_dns_label, is_policy_name};
 pub(crate) use format::{is_group, is_label_value, mount_path};

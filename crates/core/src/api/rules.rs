@@ -24,6 +24,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+pub use super::violation::Violation;
+
 /// The largest number of containers and init containers together. The schema has the same bound for each list.
 const MAX_CONTAINERS: usize = 64;
 /// The selector in a step of a rollout.
@@ -48,17 +50,6 @@ pub struct Rules {
     pub initializer_names: BTreeSet<String>,
     /// The limits of templates (`--pod-security` and the related flags).
     pub trust: Trust,
-}
-
-/// A fault of a policy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The kind of fault.
-    pub code: Code,
-    /// The field, for example `spec.template.containers[1].name`.
-    pub field: String,
-    /// The rule for the field, and what to write instead.
-    pub message: String,
 }
 
 /// Every fault of the policy `name`; none if it is valid.
@@ -564,9 +555,12 @@ static RULES: &[SpecRule] = &[
         must: "",
         cel: Vec::new,
         find: |policy, found| {
-            let (_, faults) = policy.parameters();
+            let (parameters, faults) = policy.parameters();
             // The schema reports names that are there twice.
             found.0 = faults.iter().filter(|(field, _)| !field.ends_with("].name")).cloned().collect();
+            if let Some(template) = policy.spec.template.as_ref().filter(|_| faults.is_empty()) {
+                found.0 = parameters::left_behind(parameters, template);
+            }
         },
     },
     SpecRule {

@@ -10,9 +10,11 @@
 //! | `places`, `marks` | where paths lead in a template; `$(scpol.NAME)` |
 //! | `types`, `limits`, `forms` | texts as values; bounds; the forms of images, labels and paths |
 //! | `parse`, `words` | the faults of a policy; names in messages |
+//! | `left_out` | the faults of a template without what a Boolean leaves out |
 
 mod forms;
 mod leaves;
+mod left_out;
 mod limits;
 mod marks;
 mod parse;
@@ -31,6 +33,7 @@ use places::Place;
 use serde_json::{Value, json};
 
 pub use leaves::markdown;
+pub(super) use left_out::left_behind;
 pub(super) use parse::{foreign_images, not_granted};
 
 /// The parameters of one template, parsed once.
@@ -108,9 +111,6 @@ impl Parameters {
         applied
     }
 
-    /// What decides what a value means, for a hash: names, types and places. Not bounds, descriptions and annotations.
-    pub fn identity(&self) -> Value {
-        let of = |parameter: &Parameter| {
     /// `template` with some value at every place, so that it has each field that a parameter may set. The values are not within bounds.
     pub fn filled(&self, template: &Template) -> Template {
         let sample = |of: ParameterType| match of {
@@ -123,6 +123,9 @@ impl Parameters {
         self.applied(template, &values)
     }
 
+    /// What decides what a value means, for a hash: names, types and places. Not bounds, descriptions and annotations.
+    pub fn identity(&self) -> Value {
+        let of = |parameter: &Parameter| {
             let places: Vec<String> = parameter.places().collect();
             json!({ "name": parameter.name, "type": parameter.of, "places": places })
         };

@@ -1007,3 +1007,56 @@ proptest! {
         prop_assert_eq!(before, after, "{} {}", text, filled);
     }
 }
+
+#[test]
+fn what_a_boolean_leaves_out_nothing_else_needs() {
+    let template = json!({
+        "containers": [
+            {
+                "name": "envoy", "image": "a:1", "args": ["--level=$(LEVEL)", "$$(ADDRESS)"],
+                "env": [
+                    { "name": "LEVEL", "value": "1" }, { "name": "ADDRESS", "value": "a" }, { "name": "URL", "value": "http://$(ADDRESS)" },
+                    { "name": "CPU", "valueFrom": { "resourceFieldRef": { "containerName": "debug", "resource": "limits.cpu" } } },
+                ],
+                "volumeMounts": [{ "name": "tmp", "mountPath": "/tmp" }],
+            },
+            { "name": "debug", "image": "a:1", "env": [{ "name": "LEVEL", "value": "1" }], "envFrom": [{ "configMapRef": { "name": "c" } }],
+              "args": ["$(LEVEL)"] },
+        ],
+        "env": [{ "name": "PROXY", "value": "a" }, { "name": "ALL", "value": "$(PROXY)" }],
+        "volumes": [{ "name": "tmp", "emptyDir": {} }, { "name": "unused", "emptyDir": {} }],
+    });
+    let faults = |paths: &[&str]| -> Vec<String> {
+        let parameters = declared(&json!([{ "name": "on", "type": "Boolean", "paths": paths }]));
+        let (parsed, faults) = Parameters::parse("mesh", &parameters, &of(&template));
+        assert_eq!(faults, []);
+        left_behind(&parsed, &of(&template)).into_iter().map(|(field, fault)| format!("{field} {fault}")).collect()
+    };
+    let behind = |text: &str, place: &str| {
+        vec![format!(
+            "spec.parameters[0].paths[0] must not leave out what the template still refers to, with `{text}` in `{place}`; leave that \
+             out, too, or remove it"
+        )]
+    };
+    for (paths, expected) in [
+        (&["containers[envoy].env[LEVEL]"][..], behind("--level=$(LEVEL)", "containers[envoy].args[0]")),
+        (&["containers[envoy].env[ADDRESS]"], behind("http://$(ADDRESS)", "containers[envoy].env[URL].value")),
+        (&["containers[envoy].env[ADDRESS]", "containers[envoy].env[URL]"], vec![]),
+        (&["containers[envoy].env[URL]"], vec![]),
+        // It may come from the ConfigMap.
+        (&["containers[debug].env[LEVEL]"], vec![]),
+        (
+            &["containers[debug]"],
+            behind("debug", "containers[envoy].env[CPU].valueFrom.resourceFieldRef.containerName"),
+        ),
+        (&["containers[debug]", "containers[envoy].env[CPU]"], vec![]),
+        (&["containers[envoy]"], vec![]),
+        (&["volumes[tmp]"], behind("tmp", "containers[envoy].volumeMounts[tmp].name")),
+        (&["volumes[tmp]", "containers[envoy]"], vec![]),
+        (&["volumes[unused]"], vec![]),
+        (&["env[PROXY]"], behind("$(PROXY)", "env[ALL].value")),
+        (&["env[ALL]"], vec![]),
+    ] {
+        assert_eq!(faults(paths), expected, "{paths:?}");
+    }
+}

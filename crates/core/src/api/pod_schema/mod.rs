@@ -9,9 +9,9 @@ mod rules;
 mod table;
 
 use super::code::Code;
-use super::rules::Violation;
 use super::schema::{kind_of, listed, quoted, similar};
 use super::v1alpha1::{LISTS, OF_VARIABLES, Template, TemplateList};
+use super::violation::Violation;
 use admission_cel::quantity;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
