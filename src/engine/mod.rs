@@ -179,6 +179,9 @@ pub trait InServer: Sharing {
     /// The match conditions of a webhook for workloads that this engine left out, because another API server of the cluster does
     /// not run it; none if the engine cannot tell.
     fn left_out(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Option<Value>;
+
+    /// Whether this engine leaves some workloads of `policy` to that webhook, so that it does not serve without it.
+    fn leaves_values(&self, policy: &Policy) -> bool;
 }
 
 /// An engine that answers the API server.
@@ -313,7 +316,11 @@ pub fn drafts(
             let objects = server.render(kind, policies, surroundings)?;
             // It is written first: until the others follow, it replaces what they inject in an earlier form.
             let standby = standby(server, kind, policies, surroundings)?;
-            (standby.map(|standby| with(vec![standby], &objects)), objects)
+            let better = standby.map(|standby| with(vec![standby], &objects));
+            if let Some(policy) = policies.iter().find(|policy| server.leaves_values(policy)) {
+                return better.map(|better| vec![better]).ok_or_else(|| alone(policy));
+            }
+            (better, objects)
         }
         Injector::Called(called) => {
             let objects = called.render(kind, policies, surroundings)?;
@@ -326,6 +333,16 @@ pub fn drafts(
         }
     };
     Ok(better.into_iter().chain([objects]).collect())
+}
+
+/// Why an engine does not serve `policy` without the webhook that judges the values which the engine leaves to it.
+fn alone(policy: &Policy) -> Unavailable {
+    let message = format!(
+        "SidecarPolicy `{}` has `parameters`, and no webhook stands by for values that are not usual; leave `spec.engine` of all policies of \
+         the highest priority at `Auto`, or set `Webhook`",
+        policy.name
+    );
+    Unavailable::new(Code::NotExpressible, message)
 }
 
 /// The object that injects what `server` leaves out, where the policies of the highest priority let the operator choose: without

@@ -83,7 +83,7 @@ pub(crate) fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
 }
 
 /// The same for policies with these `earlier` versions.
-fn by_kind_knowing(policies: &[Value], earlier: &[Value]) -> Result<Vec<Targeted>> {
+pub(crate) fn by_kind_knowing(policies: &[Value], earlier: &[Value]) -> Result<Vec<Targeted>> {
     let parse = |policy: &Value| {
         let policy = Policy::parse(policy, &site()).map_err(|faults| anyhow::anyhow!("{faults:?}"))?;
         corpus::knowing(policy, earlier).map(Arc::new)

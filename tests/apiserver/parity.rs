@@ -1,7 +1,7 @@
 //! Files and engines agree: for each case of `tests/golden`, a server with an engine stores the same bytes of the original
 //! workload as a server without one stores of the output of `scpol inject`. `exceptions.yaml` names the other cases.
 
-use crate::admission_policy::{registrations_knowing, settle};
+use crate::admission_policy::{by_kind_knowing, registrations_knowing, settle};
 use crate::corpus::{self, Case, PARALLEL, Stored, collection, dry_run};
 use crate::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 use crate::exceptions::{Exceptions, Setup, Verdict};
@@ -11,10 +11,12 @@ use controlplane::Builder;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use sidecar_policy::api::code::Code;
+use sidecar_policy::compile::admission_policy::left_out;
 use sidecar_policy::compile::webhook;
-use sidecar_policy::policy::Site;
+use sidecar_policy::policy::{Policies, Site};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 crate::tests![
     initializers_store_the_corpus_as_scpol_inject_says =
@@ -42,11 +44,10 @@ pub(crate) async fn stores_the_corpus(setup: Setup) -> Result<()> {
         MutatingAdmissionPolicy => admission_policies(world, &cases).await?,
     };
     let served: Vec<&Case> = cases.iter().filter(|case| !engine.unserved.contains_key(&case.name)).collect();
+    let ask = async |case: &&Case| Ok(dry_run(&admin, &case.workload).await?.0);
     let found = match setup.engine {
         Initializer => store(&admin, &served).await?,
-        MutatingAdmissionPolicy | Webhook => {
-            each(&served, async |case| Ok(dry_run(&admin, &case.workload).await?.0)).await?
-        }
+        MutatingAdmissionPolicy | Webhook => each(&served, ask).await?,
     };
     let found: BTreeMap<&str, Stored> = served.iter().map(|case| case.name.as_str()).zip(found).collect();
     let (mut faults, mut injected) = (Vec::new(), 0);
@@ -252,7 +253,13 @@ async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
     Ok(Engine { unserved, _running: Box::new(scene) })
 }
 
-/// MutatingAdmissionPolicies of each case, as the operator would register them if the cluster had no other case.
+/// Whether values differ between workloads in `case`, so that a webhook stands by.
+fn has_values(case: &Case) -> bool {
+    case.policies.iter().any(|policy| policy["spec"]["parameters"].is_array())
+}
+
+/// MutatingAdmissionPolicies of each case, as the operator would register them if the cluster had no other case. Where values differ
+/// between workloads, a webhook stands by.
 async fn admission_policies(world: World, cases: &[Case]) -> Result<Engine> {
     let capabilities = world.capabilities().await?;
     sidecar_policy::compile::admission_policy::check(&capabilities)?;
@@ -271,5 +278,53 @@ async fn admission_policies(world: World, cases: &[Case]) -> Result<Engine> {
         each(&objects, async |object| world.register(object).await).await?;
     }
     settle(&world, &capabilities).await?;
-    Ok(Engine { unserved, _running: Box::new(world) })
+    let with_values = cases.iter().filter(|case| has_values(case) && !unserved.contains_key(&case.name));
+    let with_values: Vec<&Case> = with_values.collect();
+    injects_alone(&world.admin, &with_values).await?;
+    let scene = Scene::with(world, crate::admission_policy::site(), |group| group.starts_with("example.")).await?;
+    stand_by(&scene, &with_values).await?;
+    Ok(Engine { unserved, _running: Box::new(scene) })
+}
+
+/// The least number of cases with values that the server completes by itself. The others are odd on purpose.
+const ALONE: usize = 40;
+
+/// Checks that the server injects most of `cases` without a webhook, and nothing else into the others.
+async fn injects_alone(admin: &Client, cases: &[&Case]) -> Result<()> {
+    let is_injected = |body: &Value| body.to_string().contains("injected.scpol.dev/c");
+    let mut alone = 0;
+    for case in cases {
+        let Some(by_hand) = &case.injected else { continue };
+        let (found, by_hand) = (dry_run(admin, &case.workload).await?.0, dry_run(admin, by_hand).await?.0);
+        alone += usize::from(matches!(&found, Stored::As(body) if is_injected(body)) && found == by_hand);
+    }
+    ensure!(alone >= ALONE, "the server completes {alone} of {} cases with values", cases.len());
+    Ok(())
+}
+
+/// Puts the webhooks that stand by for `cases` in effect.
+async fn stand_by(scene: &Scene, cases: &[&Case]) -> Result<()> {
+    let mut policies = Vec::new();
+    for case in cases {
+        for (kind, policies) in by_kind_knowing(&case.policies, &case.earlier)? {
+            let conditions = left_out(&kind, &policies).context("it has match conditions")?;
+            let site = crate::admission_policy::site();
+            let address = scene.address();
+            let standby = webhook::standby(&kind, &policies, &conditions, &scene.capabilities, &site, &address)?;
+            let mut standby = standby.context("a webhook stands by")?;
+            let name = standby["metadata"]["name"].as_str().context("a name")?;
+            standby["metadata"]["name"] = json!(format!("{}-{name}", case.id));
+            for webhook in standby["webhooks"].as_array_mut().context("webhooks")? {
+                webhook["objectSelector"] = json!({ "matchLabels": { "case": case.id } });
+            }
+            scene.world.register(&standby).await?;
+        }
+        for object in &case.policies {
+            policies.push(Arc::new(corpus::knowing(policy(object)?, &case.earlier)?));
+        }
+    }
+    scene.webhook.policies.store(Arc::new(Policies::new(policies)));
+    // Servers read registrations within a second.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    Ok(())
 }

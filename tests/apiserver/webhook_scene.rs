@@ -94,9 +94,13 @@ impl Scene {
         self.webhook.policies.load().iter().cloned().collect()
     }
 
+    /// Where servers reach the webhook.
+    pub(crate) fn address(&self) -> Address {
+        Address { endpoint: self.endpoint.clone(), ca_bundle: self.certificates.ca_bundle() }
+    }
+
     fn rendered(&self, kind: &Kind) -> Result<Vec<Value>> {
-        let address = Address { endpoint: self.endpoint.clone(), ca_bundle: self.certificates.ca_bundle() };
-        Ok(render(kind, &self.policies(), &self.capabilities, &self.webhook.operator.site(), &address)?)
+        Ok(render(kind, &self.policies(), &self.capabilities, &self.webhook.operator.site(), &self.address())?)
     }
 
     /// The API path of a registration.

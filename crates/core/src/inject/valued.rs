@@ -103,6 +103,29 @@ impl Template {
         }
     }
 
+    /// The same template with a stand-in in each place of a value, for an engine that computes values itself. `longest` is the length of the
+    /// longest value, in bytes. None if it has no parameters.
+    ///
+    /// # Errors
+    /// The path of a place that such an engine cannot serve.
+    pub(crate) fn with_stand_ins(&self, longest: usize) -> Result<Option<Self>, String> {
+        let Some(valued) = &self.valued else { return Ok(None) };
+        let tag = format!("{}/{}", self.policy, self.hash);
+        let spec = valued.parameters.with_stand_ins(&valued.written, &tag)?;
+        let template = Self::with_hash(&self.policy, spec, self.position, self.hash.clone());
+        let value = "x".repeat(longest);
+        let entries: Vec<String> = self.parameters().map(|it| Marker::entry(&it.name, &value)).collect();
+        let needs = template.needs.clone().with_values(&entries);
+        Ok(Some(Self { needs, valued: self.valued.clone(), ..template }))
+    }
+
+    /// The template as it is without values, as JSON.
+    pub(crate) fn without_values(&self) -> Value {
+        self.valued.as_ref().map_or(Value::Null, |valued| {
+            json!(valued.parameters.applied(&valued.written, &vec![None; valued.values.len()]))
+        })
+    }
+
     /// Whether `marker`, of its policy, records other values than it has.
     pub(crate) fn differs_in_values(&self, marker: &Marker) -> bool {
         self.recorded(marker, Parameter::may_be) != self.values()

@@ -214,6 +214,16 @@ impl Policy {
         Self { share: Share::All, added: Added { form, ..self.added.clone() }, ..self.clone() }
     }
 
+    /// The same policy with a stand-in for each value of its parameters; none if it has no parameters. See [`Template::with_stand_ins`].
+    ///
+    /// # Errors
+    /// The path of a place that an engine which computes values itself cannot serve.
+    pub(crate) fn with_stand_ins(&self, longest: usize) -> Result<Option<Self>, String> {
+        let template = self.as_written().with_stand_ins(longest)?;
+        let form = template.map(|template| Arc::new(Form::of(template)));
+        Ok(form.map(|form| Self { added: Added { form, ..self.added.clone() }, ..self.clone() }))
+    }
+
     /// What is wrong with the template by its values: a fault that it does not have as it is written, such as a request above its limit,
     /// or an image that the `site` does not allow. It shows no value of a private parameter.
     pub(crate) fn fault_of_values(&self, site: &Site) -> Option<String> {

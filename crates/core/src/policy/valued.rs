@@ -171,6 +171,11 @@ impl Policy {
         self.as_written().parameters().next().is_some()
     }
 
+    /// Its parameters, each with its expression.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&Parameter, Option<&VersionedExpression>)> {
+        self.as_written().parameters().zip(self.added.expressions.iter().map(Option::as_ref))
+    }
+
     /// The values of its parameters in the workload that it was valued for; empty for a policy as it is stored.
     pub fn given(&self) -> &[Given] {
         self.added.valuation.as_ref().map_or(&[], |valuation| &valuation.given)

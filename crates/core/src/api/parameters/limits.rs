@@ -58,6 +58,11 @@ impl Pattern {
     fn holds(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
+
+    /// The pattern, as declared.
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
 }
 
 impl Range {

@@ -9,6 +9,7 @@
 //! | `tokens`, `paths` | paths of users, and what is wrong with them |
 //! | `places`, `marks` | where paths lead in a template; `$(scpol.NAME)` |
 //! | `types`, `limits`, `forms` | texts as values; bounds; the forms of images, labels and paths |
+//! | `stand_ins` | templates for an engine that computes values itself |
 //! | `parse`, `words` | the faults of a policy; names in messages |
 //! | `left_out` | the faults of a template without what a Boolean leaves out |
 
@@ -20,6 +21,7 @@ mod marks;
 mod parse;
 mod paths;
 mod places;
+mod stand_ins;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -35,6 +37,7 @@ use serde_json::{Value, json};
 pub use leaves::markdown;
 pub(super) use left_out::left_behind;
 pub(super) use parse::{foreign_images, not_granted};
+pub(crate) use stand_ins::{Piece, Role, has_stand_in, pieces, texts};
 
 /// The parameters of one template, parsed once.
 #[derive(Clone, Debug, Default, PartialEq)]

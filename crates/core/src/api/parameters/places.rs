@@ -155,6 +155,14 @@ impl Place {
         }
     }
 
+    /// Writes `text`, which stands for a value, into `template`.
+    pub(super) fn stand_in(&self, template: &mut Template, name: &str, text: &str) {
+        match self.leaf.form {
+            Form::Number | Form::NumberOrText => self.at.set(template, text.into()),
+            _ => self.set(template, name, ParameterType::String, text),
+        }
+    }
+
     /// Writes `text`, a value that fits, into `template`. A switch changes nothing.
     pub(super) fn set(&self, template: &mut Template, name: &str, of: ParameterType, text: &str) {
         let number = |size: Option<i128>| size.and_then(|size| i64::try_from(size).ok()).map(Value::from);
@@ -217,7 +225,7 @@ impl At {
     }
 
     /// The name at the end.
-    fn last(&self) -> Option<&str> {
+    pub(super) fn last(&self) -> Option<&str> {
         match self {
             Self::Item(_, _, steps) => match steps.last()? {
                 Step::Key(key) => Some(key),

@@ -406,6 +406,10 @@ impl Additions<'_> {
     /// The marker of the template at `at`.
     fn marker(&self, at: usize, variables: &mut Variables) -> Leaf {
         let mut record = Record::default();
+        let template = self.templates[at].delivery.template;
+        if let Some(entries) = variables.values.entries(&template.policy, &template.hash) {
+            record.dynamic(entries, None);
+        }
         self.record_metadata(&mut record);
         self.record_inner(at, variables, &mut record);
         for list in &LISTS {

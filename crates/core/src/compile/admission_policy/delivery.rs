@@ -93,9 +93,9 @@ pub(super) fn ends(access: &Access) -> String {
     }
 }
 
-/// Whether CEL has words for all content of `policy`.
+/// Whether CEL has words for all content of `policy`, the same for each workload.
 pub(super) fn has_words(policy: &Policy) -> bool {
-    is_expressible(policy).is_ok()
+    is_expressible(policy).is_ok() && !policy.has_parameters()
 }
 
 /// Checks that CEL has words for all content of `policy`.
@@ -108,9 +108,6 @@ pub(super) fn is_expressible(policy: &Policy) -> Result<(), Inexpressible> {
     }
     if !policy.as_written().spec.share.is_empty() {
         return Err(Inexpressible::new("its template has `share`"));
-    }
-    if policy.has_parameters() {
-        return Err(Inexpressible::new("it has `parameters`"));
     }
     if policy.admitted_past().any(|past| past.template.parameters().next().is_some()) {
         return Err(Inexpressible::new("an earlier content of it has `parameters`"));

@@ -8,6 +8,7 @@
 //! A function that takes [`Variables`] gives expressions for the second row only. One that takes a [`Environment`], or neither,
 //! gives expressions for both.
 
+use super::values::Values;
 use serde_json::{Value, json};
 
 /// The condition that the request is an update.
@@ -50,17 +51,21 @@ fn is_operand(expression: &str) -> bool {
 /// The environment of everything else in a policy: named expressions, each of which may use earlier ones. Each is evaluated at
 /// most once, and only if it is used.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Variables(Vec<(String, String)>);
+pub(super) struct Variables {
+    named: Vec<(String, String)>,
+    /// The values of parameters.
+    pub(super) values: Values,
+}
 
 impl Environment for Variables {
     fn define(&mut self, stem: &str, expression: &str) -> String {
-        if let Some((name, _)) = self.0.iter().find(|(_, own)| own == expression) {
+        if let Some((name, _)) = self.named.iter().find(|(_, own)| own == expression) {
             return format!("variables.{name}");
         }
-        let is_free = |name: &String| self.0.iter().all(|(own, _)| own != name);
+        let is_free = |name: &String| self.named.iter().all(|(own, _)| own != name);
         let names = (0..).map(|number| if number == 0 { stem.to_owned() } else { format!("{stem}_{number}") });
         let name = names.into_iter().find(is_free).expect("numbers do not end");
-        self.0.push((name.clone(), expression.to_owned()));
+        self.named.push((name.clone(), expression.to_owned()));
         format!("variables.{name}")
     }
 }
@@ -73,7 +78,7 @@ impl Variables {
 
     /// All expressions with their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, expression)| (name.as_str(), expression.as_str()))
+        self.named.iter().map(|(name, expression)| (name.as_str(), expression.as_str()))
     }
 
     /// The variables in the form of the API.

@@ -3,6 +3,7 @@
 use super::cel::quoted;
 use super::environment::Variables;
 use super::{Cel, Inexpressible};
+use crate::parameters::has_stand_in;
 use serde_json::{Number, Value};
 
 /// The deepest JSON in an expression. Each level takes two of the 250 levels of the server's parser. No pod comes near
@@ -21,17 +22,21 @@ pub(super) enum Leaf {
 }
 
 impl Leaf {
-    /// The leaf for `value` in a template, where `_variables` are in scope.
-    pub(super) fn of(value: &Value, _variables: &Variables) -> Self {
-        Self::Literal(value.clone())
+    /// The leaf for `value` in a template, where `variables` are in scope.
+    pub(super) fn of(value: &Value, variables: &Variables) -> Self {
+        let operand = value.as_str().and_then(|text| variables.values.leaf(text));
+        operand.map_or_else(|| Self::Literal(value.clone()), |operand| Self::Expression(operand.clone()))
     }
 
     /// The leaf as CEL.
     ///
     /// # Errors
-    /// If it is a number that CEL would change.
+    /// If it is a number that CEL would change, or a text with a character that stands for values.
     pub(super) fn text(&self) -> Cel {
         match self {
+            Self::Literal(Value::String(text)) if has_stand_in(text) => {
+                Err(Inexpressible::new("its template has a character of private use (U+E000 or U+E001)"))
+            }
             Self::Literal(Value::String(text)) => Ok(quoted(text)),
             Self::Literal(Value::Number(number)) => self::number(number),
             Self::Literal(value) => Ok(value.to_string()),

@@ -20,7 +20,7 @@
 //! - [`render`]: all objects of one resource. [`validating`]: those that reject. [`objects`]: what both kinds share.
 //! - [`loss`]: what an update takes away. [`rows`]: rows 1 to 7. [`replaces`]: who takes the place of whom. [`half`]: the steps of a rollout. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
 //! - [`additions`]: the patch and the markers. [`fresh`]: the same for a workload without any of the added content. [`own`]: the user's own containers. [`owners`]: what other markers list. [`presence`]: what a marker claims. [`reasons`]: what stands in the way, in words.
-//! - [`leaf`]: the values of templates. [`environment`]: what an expression may name. [`access`]: where things lie in a workload. [`keys`]: of items in
+//! - [`leaf`]: the values of templates. [`values`]: those of parameters. [`environment`]: what an expression may name. [`access`]: where things lie in a workload. [`keys`]: of items in
 //!   containers. [`cel`]: text.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
@@ -48,6 +48,7 @@ mod render;
 mod replaces;
 mod rows;
 mod validating;
+mod values;
 
 pub use objects::revision_of;
 pub use render::{left_out, render};

@@ -10,7 +10,7 @@ use super::objects::{constraints, registered};
 use super::replaces::{self, Conditions};
 use super::rows::{self, Rows, Term, act_on_updates, every, is_wanted};
 use super::validating::validating;
-use super::{API, Cel, Inexpressible, conflict, expressions, fresh, loss, own};
+use super::{API, Cel, Inexpressible, conflict, expressions, fresh, loss, own, values};
 use crate::Unavailable;
 use crate::capabilities::{Capabilities, registration};
 use crate::inject::pod::Network;
@@ -52,6 +52,8 @@ pub fn render(
 /// The spec of the MutatingAdmissionPolicy.
 fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Site) -> Result<Value, Unavailable> {
     agree_on_the_pod(kind, policies)?;
+    let policies = values::with_stand_ins(policies)?;
+    let policies = &policies.iter().collect::<Vec<_>>()[..];
     let mut variables = Variables::default();
     let own_kind = kind_of(kind, policies);
     let access = Access::of(own_kind, &mut variables);
@@ -61,9 +63,13 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     let (mut conditions, mut notes) = (Vec::new(), Vec::new());
     // The conditions that are checked once, before all others.
     let mut first = rows::is_ordinary(kind);
+    let scene = values::Scene { kind, access: &access, policies, cluster };
     for policy in policies {
         is_expressible(policy).map_err(|what| what.of(policy))?;
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
+        scene.define(policy, &mut variables).map_err(|what| what.of(policy))?;
+    }
+    for policy in policies {
         conditions.push(if policies.len() == 1 {
             let restores = rows.restores(policy, &mut variables);
             first.extend(does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?);
@@ -72,6 +78,9 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
             beside(&rows, policy, site, &mut notes, &mut variables).map_err(|what| what.of(policy))?
         });
     }
+    // All or nothing: what is decided beside others is decided in one place.
+    let matched = conditions.iter().filter_map(|one| values::is_left(one.policy, &one.matches, &variables));
+    first.extend(matched.map(Term::Plain));
     replaces::leave_out_replaced(&mut conditions, kind, site, &access, &mut variables)?;
     let inject = inject(&conditions, policies, kind, site, &access, &mut variables)?;
     let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_protected(site), answer(site), every(first));

@@ -190,9 +190,11 @@ impl Rows<'_> {
     /// # Errors
     /// If the template cannot be compared in CEL.
     pub(super) fn is_missing(&self, policy: &Policy, variables: &mut Variables) -> Result<Term, Inexpressible> {
-        // The content has values that differ between workloads.
         if policy.has_parameters() {
-            return Err(Inexpressible::new("it has `parameters`"));
+            // Its content is not compared where it has values: then the values are not usual.
+            let is_valued = variables.values.are_usual(policy).is_some();
+            let unequal = || Inexpressible::new("it has `parameters`");
+            return is_valued.then(|| Term::Plain("true".to_owned())).ok_or_else(unequal);
         }
         let whole = self.claimed(policy).is_whole(variables)?;
         Ok(self.without_marker(policy, &variables.short("is_whole", whole), variables))

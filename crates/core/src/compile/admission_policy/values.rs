@@ -1,0 +1,360 @@
+//! The values of parameters, as CEL: [`crate::policy::valued`] in another language, for usual values and new content.
+//!
+//! A value is usual if it is short, has plain characters, and is within its bounds. A workload with another value, with a name of what has
+//! values, or with an amount that another one limits, is left as it is, with all its policies: the webhook that stands by is called
+//! for it, judges it as a whole, and gives the reason. So no text of a user comes into a patch unless a pattern has allowed each
+//! of its characters.
+//!
+//! The template has a stand-in in the place of each value. [`Leaf::of`](super::leaf::Leaf::of) takes the operand for it from [`Values`].
+
+use super::access::Access;
+use super::cel::{all, any, list, list_of, quoted};
+use super::environment::{Environment as _, OBJECT, Variables};
+use super::expressions;
+use super::rows::namespace_labels_of;
+use super::{Cel, Inexpressible};
+use crate::api::v1alpha1::{self, ParameterType, RawObject};
+use crate::capabilities::Capabilities;
+use crate::inject::tables::{INNER, LISTS, List, MAPS};
+use crate::parameters::{Parameter, Piece, Role, has_stand_in, pieces, texts};
+use crate::policy::{Policy, VersionedExpression, dialect};
+use crate::workload::Kind;
+use admission_cel::{Expression, Gives};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The most characters of a usual value: values of labels have at most 63.
+const MOST_USUAL: usize = 64;
+
+/// What renders values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    /// The operand for each text with a stand-in.
+    leaves: BTreeMap<String, String>,
+    /// By the name of the policy and the hash of its template.
+    of: BTreeMap<(String, String), Given>,
+}
+
+/// The values of one policy.
+#[derive(Clone, Debug)]
+struct Given {
+    /// The condition that this engine gives them.
+    is_usual: String,
+    /// The list of the entries of its marker, as JSON texts.
+    entries: String,
+}
+
+impl Values {
+    /// The operand for `text` of a template, if it has a value.
+    pub(super) fn leaf(&self, text: &str) -> Option<&String> {
+        self.leaves.get(text)
+    }
+
+    fn of(&self, name: &str, hash: &str) -> Option<&Given> {
+        self.of.get(&(name.to_owned(), hash.to_owned()))
+    }
+
+    /// The condition that this engine gives the values of `policy`; none if it has none.
+    pub(super) fn are_usual(&self, policy: &Policy) -> Option<&str> {
+        Some(self.of(&policy.name, policy.template_hash())?.is_usual.as_str())
+    }
+
+    /// The list of the entries for values in the marker of the policy `name` with that template, as JSON texts.
+    pub(super) fn entries(&self, name: &str, hash: &str) -> Option<String> {
+        Some(self.of(name, hash)?.entries.clone())
+    }
+}
+
+/// `policies`, where those with parameters have stand-ins for values.
+///
+/// # Errors
+/// Why one of them cannot be served, with its policy.
+pub(super) fn with_stand_ins(policies: &[&Policy]) -> Result<Vec<Policy>, crate::Unavailable> {
+    let made = |policy: &&Policy| {
+        let with = policy.with_stand_ins(MOST_USUAL).map_err(|path| {
+            let what = format!("this engine does not compute values for the place `{path}` of its `parameters`");
+            Inexpressible(what).of(policy)
+        })?;
+        Ok(with.unwrap_or_else(|| (*policy).clone()))
+    };
+    policies.iter().map(made).collect()
+}
+
+/// What the values of a policy depend on.
+pub(super) struct Scene<'a> {
+    pub(super) kind: &'a Kind,
+    pub(super) access: &'a Access,
+    /// All policies of the resource.
+    pub(super) policies: &'a [&'a Policy],
+    pub(super) cluster: &'a Capabilities,
+}
+
+impl Scene<'_> {
+    /// Defines the values of `policy` and what depends on them.
+    ///
+    /// # Errors
+    /// Why this engine does not compute them.
+    pub(super) fn define(&self, policy: &Policy, variables: &mut Variables) -> Result<(), Inexpressible> {
+        if !policy.has_parameters() {
+            return Ok(());
+        }
+        self.is_served(policy)?;
+        let plain = policy.as_written().without_values();
+        let spec = json!(policy.as_written().spec);
+        let mut found = Vec::new();
+        texts(&spec, Some(&plain), &mut found);
+        let mut terms = self.has_place(policy, variables)?;
+        let (mut givens, mut entries) = (Vec::new(), Vec::new());
+        for (index, (parameter, expression)) in policy.parameters().enumerate() {
+            let given = self.given(parameter, expression, variables)?;
+            let is_standing = found.iter().all(|(text, plain)| is_standing(index, parameter, text, *plain));
+            let judged = all(&judged(parameter, &format!("{given}[0]"))?);
+            terms.push(format!("(size({given}) == 0 ? {is_standing} : {judged})"));
+            let entry = format!("{} + {given}[0] + \"\\\"\"", quoted(&format!("\"{}=", parameter.name)));
+            entries.push((format!("size({given}) != 0"), entry));
+            givens.push((parameter, given));
+        }
+        for (text, plain) in &found {
+            let operand = operand(text, *plain, &givens)?;
+            variables.values.leaves.insert((*text).to_owned(), operand);
+        }
+        terms.extend(amounts(policy, self.access, variables)?);
+        let is_usual = variables.define("usual", &all(&terms));
+        let key = (policy.name.clone(), policy.template_hash().to_owned());
+        variables.values.of.insert(key, Given { is_usual, entries: list_of(&entries) });
+        Ok(())
+    }
+
+    /// # Errors
+    /// Why this engine does not serve the parameters of `policy`, whatever they are.
+    fn is_served(&self, policy: &Policy) -> Result<(), Inexpressible> {
+        let why = if policy.refuses() {
+            "it has `parameters` and `failurePolicy: Fail`"
+        } else if !self.kind.is_in_table() {
+            "it has `parameters`, and one of its targets is a custom resource"
+        } else if policy.acts_on_update(self.kind) {
+            "it has `parameters`, and acts on updates"
+        } else if self.policies.iter().any(|other| other.replaces(&policy.name) || policy.replaces(&other.name)) {
+            "it has `parameters`, and takes the place of another policy or the other way round"
+        } else {
+            return Ok(());
+        };
+        Err(Inexpressible::new(why))
+    }
+
+    /// The conditions that the workload has nothing with a name of what has values, because this engine does not compare it.
+    ///
+    /// # Errors
+    /// If another policy has the same names, or if values are in what goes into the user's containers.
+    fn has_place(&self, policy: &Policy, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
+        let template = policy.as_written();
+        let others = || self.policies.iter().filter(|other| other.name != policy.name).map(|it| &it.as_written().spec);
+        let shared = |what: &str| {
+            let message = format!("it has `parameters`, and another policy of the resource has {what}, too");
+            Err(Inexpressible(message))
+        };
+        let is_valued = |item: &RawObject| has_stand_in(&json!(item).to_string());
+        if INNER.iter().any(|inner| (inner.items)(&template.spec).iter().any(is_valued)) {
+            return Err(Inexpressible::new("it has `parameters` for what goes into the workload's containers"));
+        }
+        let mut terms = Vec::new();
+        for list in &LISTS {
+            for item in (list.items)(&template.spec).iter().filter(|item| is_valued(item)) {
+                let key = list.key_of(item);
+                let has_it = |spec: &v1alpha1::Template, list: &List| {
+                    (list.items)(spec).iter().any(|other| list.key_of(other) == key)
+                };
+                if others().any(|spec| list.scope().any(|list| has_it(spec, list))) {
+                    return shared(&format!("`{key}`"));
+                }
+                terms.extend(list.scope().map(|list| self.access.has_no(key, list.field, variables)));
+            }
+        }
+        for map in &MAPS {
+            for (key, _) in map.of(&template.spec).filter(|(_, value)| has_stand_in(value)) {
+                if others().any(|spec| map.of(spec).any(|(other, _)| other == key)) {
+                    return shared(&format!("the annotation `{key}`"));
+                }
+                terms.push(format!("!({} in {})", quoted(key), self.access.entries(map.field, variables)));
+            }
+        }
+        Ok(terms)
+    }
+
+    /// The list of the text that the nearest source of `parameter` gives; empty if none does.
+    fn given(
+        &self,
+        parameter: &Parameter,
+        expression: Option<&VersionedExpression>,
+        variables: &mut Variables,
+    ) -> Cel {
+        let mut sources = Vec::new();
+        if let Some(key) = &parameter.annotation {
+            let mut maps = vec![self.access.entries("annotations", variables)];
+            maps.push(variables.define("annotations", &format!("{OBJECT}.metadata.?annotations.orValue({{}})")));
+            if parameter.from_namespace {
+                let of_namespace = "namespaceObject.metadata.?annotations.orValue({})";
+                maps.push(variables.define("namespace_annotations", of_namespace));
+                maps.push(namespace_labels_of(variables));
+            }
+            maps.dedup();
+            let key = quoted(key);
+            sources.extend(maps.iter().map(|map| format!("{key} in {map} ? [{map}[{key}]] : ")));
+        }
+        let last = match expression {
+            Some(expression) => format!("[{}]", self.computed(expression, variables)?),
+            None => "[\"\"].filter(n, false)".to_owned(),
+        };
+        Ok(variables.define("given", &format!("{}{last}", sources.concat())))
+    }
+
+    /// The text of a user's `expression`. What is neither a text, a whole number nor a bool becomes one that is not usual.
+    ///
+    /// # Errors
+    /// If the server does not compile it, or if its type is another one.
+    fn computed(&self, expression: &VersionedExpression, variables: &mut Variables) -> Cel {
+        let source = expression.source();
+        // The end of a line ends a comment.
+        let whole = format!("[{}].map(template, {source}\n)[0]", self.access.pod);
+        let unusable = |why: &str| {
+            let what = format!("the `expression` `{}` of its `parameters` {why}", source.trim());
+            Inexpressible(what)
+        };
+        let dialect = dialect(self.cluster.known_minor());
+        let is_of = |use_of: &str| Expression::compile(&format!("({whole}){use_of}"), Gives::Bool, dialect).is_ok();
+        if !["+ \"\" == \"\"", "+ 0 == 0", "|| true"].into_iter().any(|use_of| is_of(&format!(" {use_of}"))) {
+            return Err(unusable(
+                "gives no text, no whole number and no bool in the CEL of the server, which has no sums of quantities",
+            ));
+        }
+        let whole = VersionedExpression::compile(&whole, Gives::Value);
+        let whole = whole.map_err(|_| unusable("cannot be used there"))?;
+        if self.policies.len() > 1 && expressions::sees_notes(&whole) {
+            return Err(unusable("looks at all of the metadata, beside other policies; name the fields that are meant"));
+        }
+        let value = expressions::define(&whole, "computed", OBJECT, variables)?;
+        let as_text = "type(v) == string || type(v) == int ? string(v) : v == true ? \"true\" : v == false ? \"false\" : \"?\"";
+        Ok(variables.define("computed_text", &format!("[dyn({value})].map(v, {as_text})[0]")))
+    }
+}
+
+/// Whether the parameter at `index` needs no value in `text`: something stands there without one.
+fn is_standing(index: usize, parameter: &Parameter, text: &str, plain: Option<&Value>) -> bool {
+    let mut own = pieces(text).into_iter().flatten().filter_map(|piece| match piece {
+        Piece::StandIn(stand_in) if stand_in.of == index => Some(stand_in.role),
+        _ => None,
+    });
+    own.all(|role| match role {
+        Role::Part => parameter.text_of_marks().is_some(),
+        Role::Number | Role::Text => plain.is_some_and(|plain| !plain.is_null()),
+    })
+}
+
+/// The operand for `text`, with what stands in its place without values. `givens` are the lists of values.
+fn operand(text: &str, plain: Option<&Value>, givens: &[(&Parameter, String)]) -> Cel {
+    let unknown = || Inexpressible::new("its template has a character of private use (U+E000 or U+E001)");
+    let pieces = pieces(text).ok_or_else(unknown)?;
+    let mut parts = Vec::new();
+    for piece in &pieces {
+        let stand_in = match piece {
+            Piece::Text(text) => {
+                parts.push(quoted(text));
+                continue;
+            }
+            Piece::StandIn(stand_in) => stand_in,
+        };
+        let (parameter, given) = givens.get(stand_in.of).ok_or_else(unknown)?;
+        match stand_in.role {
+            Role::Part => {
+                let default = parameter.text_of_marks().unwrap_or_default();
+                parts.push(format!("(size({given}) == 0 ? {} : {given}[0])", quoted(&default)));
+            }
+            Role::Number => {
+                let number = match parameter.of {
+                    ParameterType::Duration => format!("duration({given}[0]).getSeconds()"),
+                    _ => format!("int({given}[0])"),
+                };
+                return Ok(otherwise(given, &number, plain.unwrap_or(&json!(0))));
+            }
+            Role::Text => {
+                parts.push(format!("{given}[0]"));
+                return Ok(otherwise(given, &parts.join(" + "), plain.unwrap_or(&json!(""))));
+            }
+        }
+    }
+    Ok(format!("({})", parts.join(" + ")))
+}
+
+/// `value` if there is one, `plain` otherwise.
+fn otherwise(given: &str, value: &str, plain: &Value) -> String {
+    let plain = if let Value::String(text) = plain { quoted(text) } else { plain.to_string() };
+    format!("(size({given}) == 0 ? dyn({plain}) : dyn({value}))")
+}
+
+/// The conditions that `text`, an operand, is a usual value of `parameter`.
+///
+/// # Errors
+/// If a bound has no words in CEL.
+fn judged(parameter: &Parameter, text: &str) -> Result<Vec<String>, Inexpressible> {
+    let asked = parameter.asked();
+    let first = if asked.is_positive { "[1-9]" } else { "(0$|[1-9])" };
+    // No `$`, quote, blank, `~` or `\`: nothing expands or escapes them.
+    let pattern = match parameter.of {
+        ParameterType::String => format!("^[A-Za-z0-9._/:@%+=-]{{1,{MOST_USUAL}}}$"),
+        ParameterType::Boolean => "^(true|false)$".to_owned(),
+        ParameterType::Integer => format!("^{first}[0-9]{{0,8}}$"),
+        ParameterType::Quantity => "^[1-9][0-9]{0,8}(m|k|M|G|Ki|Mi|Gi)?$".to_owned(),
+        ParameterType::Duration => "^[1-9][0-9]{0,4}(s|m|h)$".to_owned(),
+    };
+    let mut terms = vec![format!("{text}.matches({})", quoted(&pattern))];
+    let size = |text: &str| match parameter.of {
+        ParameterType::Integer => format!("int({text})"),
+        ParameterType::Quantity => format!("quantity({text})"),
+        _ => format!("duration({text})"),
+    };
+    for (bound, is_least) in [(asked.least, true), (asked.most, false)] {
+        let Some(bound) = bound.filter(|_| parameter.is_ordered()) else { continue };
+        let (value, bound) = (size(text), size(&quoted(bound)));
+        terms.push(match (parameter.of, is_least) {
+            (ParameterType::Quantity, true) => format!("{value}.compareTo({bound}) >= 0"),
+            (ParameterType::Quantity, false) => format!("{value}.compareTo({bound}) <= 0"),
+            (_, true) => format!("{value} >= {bound}"),
+            (_, false) => format!("{value} <= {bound}"),
+        });
+    }
+    terms.extend(asked.lists.iter().map(|choices| format!("{text} in {}", list(choices.iter().copied()))));
+    terms.extend(asked.pattern.map(|pattern| format!("{text}.matches({})", quoted(&format!("^(?:{pattern})$")))));
+    terms.extend(asked.length.map(|most| format!("size({text}) <= {most}")));
+    Ok(terms)
+}
+
+/// The conditions that the amounts of the containers of `policy` fit together, and that the pod limits none.
+fn amounts(policy: &Policy, access: &Access, variables: &Variables) -> Result<Vec<String>, Inexpressible> {
+    let spec = &policy.as_written().spec;
+    let mut terms = Vec::new();
+    let mut is_limited = false;
+    for item in spec.containers.iter().chain(&spec.init_containers) {
+        let of = |field: &str| item.get("resources").and_then(|resources| resources.get(field)?.as_object());
+        let amount = |value: &Value| match value {
+            Value::String(text) => variables.values.leaf(text).cloned().unwrap_or_else(|| quoted(text)),
+            other => quoted(&other.to_string()),
+        };
+        let is_valued = |value: &Value| value.as_str().is_some_and(has_stand_in);
+        let all_of = [of("requests"), of("limits")];
+        is_limited |= all_of.iter().flatten().any(|amounts| amounts.values().any(is_valued));
+        let [Some(requests), Some(limits)] = all_of else { continue };
+        for (name, request) in requests {
+            let Some(limit) = limits.get(name).filter(|limit| is_valued(limit) || is_valued(request)) else { continue };
+            let [request, limit] = [amount(request), amount(limit)].map(|it| format!("quantity(string({it}))"));
+            terms.push(format!("{request}.compareTo({limit}) <= 0"));
+        }
+    }
+    terms.extend(is_limited.then(|| format!("!has({}.resources)", access.spec)));
+    Ok(terms)
+}
+
+/// The condition that this engine leaves the workload to the webhook: a policy `holds` for it, and its values are not usual.
+pub(super) fn is_left(policy: &Policy, holds: &str, variables: &Variables) -> Option<String> {
+    let is_usual = variables.values.are_usual(policy)?;
+    Some(any(&[format!("!{holds}"), is_usual.to_owned()]))
+}
