@@ -79,7 +79,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         });
     }
     // All or nothing: what is decided beside others is decided in one place.
-    let matched = conditions.iter().filter_map(|one| values::is_left(one.policy, &one.matches, &variables));
+    let matched = conditions.iter().filter_map(|one| values::is_served(one.policy, &one.matches, &variables));
     first.extend(matched.map(Term::Plain));
     replaces::leave_out_replaced(&mut conditions, kind, site, &access, &mut variables)?;
     let inject = inject(&conditions, policies, kind, site, &access, &mut variables)?;

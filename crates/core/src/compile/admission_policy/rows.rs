@@ -6,7 +6,7 @@ use super::access::{Access, Shape};
 use super::cel::{all, any, list, matches_one, not, optional, quoted, requirements};
 use super::environment::{AtHand, Environment, UPDATE, Variables};
 use super::presence::{Claimed, is_current};
-use super::{Cel, Inexpressible, delivery, expressions, half, loss};
+use super::{Cel, Inexpressible, delivery, expressions, half, loss, values};
 use crate::api::INJECT_KEY;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, OptOut, Target};
 use crate::naming::PROBE;
@@ -40,11 +40,14 @@ pub(super) fn is_left(rows: &Rows<'_>, policies: &[&Policy]) -> Option<String> {
         all(&[every(is_ordinary(rows.kind)), one])
     };
     let is_typed = rows.access.shape == Shape::Typed;
-    let whole = |policy: &Policy| if is_typed { rows.claimed(policy).has_names() } else { "true".to_owned() };
+    let names = |policy: &Policy| if is_typed { rows.claimed(policy).has_names() } else { "true".to_owned() };
+    let values = |policy: &Policy| if is_typed { values::agree(policy, rows.access) } else { "true".to_owned() };
     let is_short = |condition: &String| condition.len() <= MAX_CONDITION;
-    let by_names = of_all(&|policy| rows.left_by(policy, &whole(policy)));
-    // A marker alone is better than no condition, because then nothing would be injected there.
-    Some(by_names).filter(is_short).or_else(|| Some(of_all(&|policy| rows.left_by(policy, "true"))).filter(is_short))
+    let by_both = of_all(&|policy| rows.left_by(policy, &all(&[names(policy), values(policy)])));
+    // A marker alone is better than no condition, because then nothing would be injected there. But values are judged in any case.
+    Some(by_both)
+        .filter(is_short)
+        .or_else(|| Some(of_all(&|policy| rows.left_by(policy, &values(policy)))).filter(is_short))
 }
 
 /// A condition on a workload.

@@ -108,7 +108,7 @@ impl Scene<'_> {
         for (index, (parameter, expression)) in policy.parameters().enumerate() {
             let given = self.given(parameter, expression, variables)?;
             let is_standing = found.iter().all(|(text, plain)| is_standing(index, parameter, text, *plain));
-            let judged = all(&judged(parameter, &format!("{given}[0]"))?);
+            let judged = all(&judged(parameter, &format!("{given}[0]")));
             terms.push(format!("(size({given}) == 0 ? {is_standing} : {judged})"));
             let entry = format!("{} + {given}[0] + \"\\\"\"", quoted(&format!("\"{}=", parameter.name)));
             entries.push((format!("size({given}) != 0"), entry));
@@ -118,7 +118,7 @@ impl Scene<'_> {
             let operand = operand(text, *plain, &givens)?;
             variables.values.leaves.insert((*text).to_owned(), operand);
         }
-        terms.extend(amounts(policy, self.access, variables)?);
+        terms.extend(amounts(policy, self.access, variables));
         let is_usual = variables.define("usual", &all(&terms));
         let key = (policy.name.clone(), policy.template_hash().to_owned());
         variables.values.of.insert(key, Given { is_usual, entries: list_of(&entries) });
@@ -182,12 +182,7 @@ impl Scene<'_> {
     }
 
     /// The list of the text that the nearest source of `parameter` gives; empty if none does.
-    fn given(
-        &self,
-        parameter: &Parameter,
-        expression: Option<&VersionedExpression>,
-        variables: &mut Variables,
-    ) -> Cel {
+    fn given(&self, parameter: &Parameter, expression: Option<&VersionedExpression>, variables: &mut Variables) -> Cel {
         let mut sources = Vec::new();
         if let Some(key) = &parameter.annotation {
             let mut maps = vec![self.access.entries("annotations", variables)];
@@ -230,10 +225,13 @@ impl Scene<'_> {
         let whole = VersionedExpression::compile(&whole, Gives::Value);
         let whole = whole.map_err(|_| unusable("cannot be used there"))?;
         if self.policies.len() > 1 && expressions::sees_notes(&whole) {
-            return Err(unusable("looks at all of the metadata, beside other policies; name the fields that are meant"));
+            return Err(unusable(
+                "looks at all of the metadata, beside other policies; name the fields that are meant",
+            ));
         }
         let value = expressions::define(&whole, "computed", OBJECT, variables)?;
-        let as_text = "type(v) == string || type(v) == int ? string(v) : v == true ? \"true\" : v == false ? \"false\" : \"?\"";
+        let as_text =
+            "type(v) == string || type(v) == int ? string(v) : v == true ? \"true\" : v == false ? \"false\" : \"?\"";
         Ok(variables.define("computed_text", &format!("[dyn({value})].map(v, {as_text})[0]")))
     }
 }
@@ -292,10 +290,7 @@ fn otherwise(given: &str, value: &str, plain: &Value) -> String {
 }
 
 /// The conditions that `text`, an operand, is a usual value of `parameter`.
-///
-/// # Errors
-/// If a bound has no words in CEL.
-fn judged(parameter: &Parameter, text: &str) -> Result<Vec<String>, Inexpressible> {
+fn judged(parameter: &Parameter, text: &str) -> Vec<String> {
     let asked = parameter.asked();
     let first = if asked.is_positive { "[1-9]" } else { "(0$|[1-9])" };
     // No `$`, quote, blank, `~` or `\`: nothing expands or escapes them.
@@ -325,11 +320,11 @@ fn judged(parameter: &Parameter, text: &str) -> Result<Vec<String>, Inexpressibl
     terms.extend(asked.lists.iter().map(|choices| format!("{text} in {}", list(choices.iter().copied()))));
     terms.extend(asked.pattern.map(|pattern| format!("{text}.matches({})", quoted(&format!("^(?:{pattern})$")))));
     terms.extend(asked.length.map(|most| format!("size({text}) <= {most}")));
-    Ok(terms)
+    terms
 }
 
 /// The conditions that the amounts of the containers of `policy` fit together, and that the pod limits none.
-fn amounts(policy: &Policy, access: &Access, variables: &Variables) -> Result<Vec<String>, Inexpressible> {
+fn amounts(policy: &Policy, access: &Access, variables: &Variables) -> Vec<String> {
     let spec = &policy.as_written().spec;
     let mut terms = Vec::new();
     let mut is_limited = false;
@@ -350,11 +345,41 @@ fn amounts(policy: &Policy, access: &Access, variables: &Variables) -> Result<Ve
         }
     }
     terms.extend(is_limited.then(|| format!("!has({}.resources)", access.spec)));
-    Ok(terms)
+    terms
 }
 
-/// The condition that this engine leaves the workload to the webhook: a policy `holds` for it, and its values are not usual.
-pub(super) fn is_left(policy: &Policy, holds: &str, variables: &Variables) -> Option<String> {
+/// The condition that the marker of `policy` on a workload of a built-in kind has the values of its annotations, and values within their
+/// bounds from where match conditions do not see: in the Namespace, or computed.
+///
+/// Only a workload that comes with a marker can differ: a copy with other annotations, what a controller makes of a template, or a forged
+/// marker. A value with an escape differs, too. The webhook decides on all of them.
+pub(super) fn agree(policy: &Policy, access: &Access) -> String {
+    let annotations = |of: &str| format!("{of}.?metadata.?annotations");
+    let marker = format!("{}[?{}].orValue(\"\")", annotations(&access.pod), quoted(policy.marker_key()));
+    let terms = policy.parameters().map(|(parameter, expression)| {
+        let beginning = quoted(&format!("\"{}=", parameter.name));
+        let has_none = if parameter.is_required() { "false".to_owned() } else { format!("!m.contains({beginning})") };
+        let is_seen = expression.is_none() && !parameter.from_namespace;
+        let judged = || {
+            let value = format!("m.split({beginning})[1].split(\"\\\"\")[0]");
+            any(&[has_none.clone(), format!("[{value}].all(t, {})", all(&judged(parameter, "t")))])
+        };
+        let without = if is_seen { has_none.clone() } else { judged() };
+        let Some(key) = &parameter.annotation else { return without };
+        let key = quoted(key);
+        let mut given = format!("{}[?{key}]", annotations(&access.pod));
+        if !access.is_pod {
+            given = format!("{given}.or({}[?{key}])", annotations(OBJECT));
+        }
+        format!("[{given}].all(g, g.hasValue() ? m.contains({beginning} + g.value() + \"\\\"\") : {without})")
+    });
+    let terms: Vec<String> = terms.collect();
+    if terms.is_empty() { "true".to_owned() } else { format!("[{marker}].all(m, {})", all(&terms)) }
+}
+
+/// The condition that this engine need not leave the workload to the webhook: `policy` does not match, which `holds` says, or its values are
+/// usual. None if it has no values.
+pub(super) fn is_served(policy: &Policy, holds: &str, variables: &Variables) -> Option<String> {
     let is_usual = variables.values.are_usual(policy)?;
     Some(any(&[format!("!{holds}"), is_usual.to_owned()]))
 }
