@@ -383,3 +383,177 @@ pub(super) fn is_served(policy: &Policy, holds: &str, variables: &Variables) -> 
     let is_usual = variables.values.are_usual(policy)?;
     Some(any(&[format!("!{holds}"), is_usual.to_owned()]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::admission_policy::render;
+    use crate::policy::Site;
+    use admission_cel::{Budget, Dialect, Variables as Seen};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn site() -> Site {
+        Site { native_sidecars: true, ..Site::new("scpol-system", [], []) }
+    }
+
+    fn template() -> Value {
+        json!({ "containers": [{ "name": "proxy", "image": "proxy:1", "args": ["--a=$(scpol.mark)"],
+            "env": [{ "name": "A", "value": "x" }, { "name": "B", "value": "5" }, { "name": "D", "value": "5s" }, { "name": "T", "value": "true" }],
+            "ports": [{ "name": "http", "containerPort": 80 }], "livenessProbe": { "periodSeconds": 5, "httpGet": { "path": "/", "port": 80 } },
+            "resources": { "requests": { "cpu": 1 }, "limits": { "memory": "128Mi" } } }],
+          "env": [{ "name": "OWN", "value": "x" }], "metadata": { "labels": { "l": "x" } } })
+    }
+
+    fn policy(name: &str, parameters: &Value, more: &Value) -> Policy {
+        let mut spec = json!({ "template": template(), "targets": [{ "group": "apps", "resource": "deployments" }] });
+        spec["parameters"] = parameters.clone();
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        if !parameters.to_string().contains("mark") {
+            spec["template"]["containers"][0].as_object_mut().unwrap().remove("args");
+        }
+        Policy::parse(&json!({ "metadata": { "name": name }, "spec": spec }), &site()).unwrap()
+    }
+
+    fn one(parameter: &Value) -> Policy {
+        let mut parameter = parameter.clone();
+        parameter["name"] = json!("p");
+        policy("mesh", &json!([parameter]), &json!({}))
+    }
+
+    fn holds(condition: &str, object: &Value) -> bool {
+        let expression = Expression::compile(condition, Gives::Bool, Dialect::NEWEST);
+        let expression = expression.unwrap_or_else(|error| panic!("{error}: {condition}"));
+        let seen = Seen { object, namespace: None, template: None };
+        expression.test(&seen, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}: {condition}"))
+    }
+
+    /// Parameters of each type, with each bound.
+    fn declared() -> Vec<Value> {
+        vec![
+            json!({ "paths": ["containers[proxy].env[A].value"] }),
+            json!({ "paths": ["containers[proxy].env[A].value"], "pattern": "x|[a-c/]+", "maxLength": 5 }),
+            json!({ "paths": ["containers[proxy].env[A].value"], "enum": ["x", "y.z"] }),
+            json!({ "paths": ["containers[proxy].image:tag"], "enum": ["1", "2"] }),
+            json!({ "paths": ["containers[proxy].imagePullPolicy"] }),
+            json!({ "paths": ["containers[proxy].env[T].value"], "type": "Boolean" }),
+            json!({ "paths": ["containers[proxy].env[B].value"], "type": "Integer", "minimum": -7, "maximum": 4000 }),
+            json!({ "paths": ["containers[proxy].livenessProbe.periodSeconds"], "type": "Integer" }),
+            json!({ "paths": ["containers[proxy].livenessProbe.periodSeconds"], "type": "Duration", "maximum": "1h30m" }),
+            json!({ "paths": ["containers[proxy].env[D].value"], "type": "Duration", "minimum": "2s" }),
+            json!({ "paths": ["containers[proxy].resources.limits.memory"], "type": "Quantity", "minimum": "0.05G", "maximum": "1e9" }),
+            json!({ "paths": ["containers[proxy].resources.requests.cpu"], "type": "Quantity", "maximum": 2 }),
+            json!({ "paths": ["containers[proxy].resources.requests.cpu"], "type": "Integer" }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_usual_is_a_value(
+            at in 0_usize..13,
+            text in "[a-z./]{0,6}|true|false|-?[0-9]{1,10}(m|k|M|G|Ki|Mi|Gi|s|h|)|[0-9]{1,6}[smh]|[12]|Always|y.z|\\PC{0,4}|[0-9.e+-]{1,6}",
+        ) {
+            let policy = one(&declared()[at]);
+            let (parameter, _) = policy.parameters().next().unwrap();
+            let condition = all(&judged(parameter, "object"));
+            if holds(&condition, &json!(text)) {
+                prop_assert_eq!(parameter.judge(&text), Ok(text.clone()), "{}", condition);
+                prop_assert!(!text.contains(['$', '"', '\\', '~', '\n', ' ', '\'']));
+            }
+        }
+    }
+
+    #[test]
+    fn usual_values_of_each_type_are_usual() {
+        let usual = ["b/c", "a/b", "y.z", "2", "Never", "false", "12", "9", "90m", "3s", "512Mi", "1500m", "2"];
+        for (declared, text) in declared().iter().zip(usual) {
+            let policy = one(declared);
+            let (parameter, _) = policy.parameters().next().unwrap();
+            let condition = all(&judged(parameter, "object"));
+            assert!(holds(&condition, &json!(text)), "{text}: {condition}");
+        }
+    }
+
+    #[test]
+    fn what_depends_on_more_than_a_value_goes_to_the_webhook() {
+        let env = |more: Value| {
+            let mut parameter = json!({ "name": "p", "paths": ["containers[proxy].env[A].value"] });
+            parameter.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!([parameter])
+        };
+        let at = |path: &str, of: &str| json!([{ "name": "p", "type": of, "paths": [path] }]);
+        let all_of_them =
+            json!({ "targets": [{ "group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"] }] });
+        for (parameters, more, why) in [
+            (env(json!({})), json!({}), None),
+            (json!([{ "name": "mark" }]), json!({}), None),
+            (env(json!({ "expression": "object.metadata.name // of the workload" })), json!({}), None),
+            (env(json!({ "expression": "template.spec.containers.size()" })), json!({}), None),
+            (env(json!({ "expression": "quantity('1').add(quantity('2'))" })), json!({}), Some("gives no text")),
+            (env(json!({ "expression": "[quantity('1')].sum()" })), json!({}), Some("gives no text")),
+            (env(json!({ "expression": "duration('3s')" })), json!({}), Some("gives no text")),
+            (env(json!({})), json!({ "failurePolicy": "Fail" }), Some("`failurePolicy: Fail`")),
+            (env(json!({})), all_of_them, Some("acts on updates")),
+            (at("containers[proxy]", "Boolean"), json!({}), Some("containers[proxy]")),
+            (at("containers[proxy].ports[http].containerPort", "Integer"), json!({}), Some("containerPort")),
+            (at("containers[proxy].livenessProbe.httpGet.path", "String"), json!({}), Some("httpGet.path")),
+            (at("containers[proxy].image:tag", "String"), json!({}), Some("image:tag")),
+            (at("metadata.labels[l]", "String"), json!({}), Some("metadata.labels[l]")),
+            (at("env[OWN].value", "String"), json!({}), Some("env[OWN]")),
+            (at("containers[proxy].resources.limits.hugepages-2Mi", "Quantity"), json!({}), Some("hugepages")),
+        ] {
+            let mut site = site();
+            site.trust = crate::api::trust::Trust::unbounded();
+            let policy = Arc::new(policy("mesh", &parameters, &more));
+            let found = render(&policy.kinds[0], std::slice::from_ref(&policy), &Capabilities::default(), &site);
+            match (found, why) {
+                (Ok(_), None) => {}
+                (Err(found), Some(why)) => assert!(found.message.contains(why), "{why}: {}", found.message),
+                (found, _) => panic!("{parameters}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_two_policies_go_to_the_webhook() {
+        let parameters = json!([{ "name": "p", "paths": ["containers[proxy].env[A].value"] }]);
+        let policies = ["a", "b"].map(|name| Arc::new(policy(name, &parameters, &json!({}))));
+        let found = render(&policies[0].kinds[0], &policies, &Capabilities::default(), &site()).unwrap_err();
+        assert!(found.message.contains("another policy of the resource has `proxy`"), "{}", found.message);
+    }
+
+    #[test]
+    fn a_marker_that_disagrees_with_the_workload_is_left_to_the_webhook() {
+        let parameters = json!([
+            { "name": "p", "paths": ["containers[proxy].env[A].value"] },
+            { "name": "q", "type": "Integer", "maximum": 9, "paths": ["containers[proxy].env[B].value"], "fromNamespace": true },
+        ]);
+        let policy = policy("mesh", &parameters, &json!({}));
+        let agrees = agree(&policy, &Access::of(&policy.kinds[0], &mut Variables::default()));
+        for (annotations, marker, expected) in [
+            (json!({}), "", true),
+            (json!({}), "\"p=x\",", false),
+            (json!({ "mesh.scpol.dev/p": "x" }), "\"p=x\",", true),
+            (json!({ "mesh.scpol.dev/p": "x" }), "\"p=xy\",", false),
+            (json!({ "mesh.scpol.dev/p": "x" }), "", false),
+            (json!({}), "\"q=7\",", true),
+            (json!({}), "\"q=10\",", false),
+            (json!({}), "\"q=7 \",", false),
+            (json!({ "mesh.scpol.dev/q": "8" }), "\"q=8\"", true),
+            (json!({ "mesh.scpol.dev/q": "8" }), "\"q=7\"", false),
+        ] {
+            let marker = format!("{{\"v\":1,\"hash\":\"0123456789abcdef\",\"added\":[{marker}\"/spec\"]}}");
+            let mut pod = annotations.clone();
+            pod["injected.scpol.dev/mesh"] = json!(marker);
+            let object = json!({ "metadata": {}, "spec": { "template": { "metadata": { "annotations": pod } } } });
+            assert_eq!(holds(&agrees, &object), expected, "{annotations} {marker}");
+            // On the workload itself.
+            let pod = json!({ "annotations": { "injected.scpol.dev/mesh": marker } });
+            let object =
+                json!({ "metadata": { "annotations": annotations }, "spec": { "template": { "metadata": pod } } });
+            assert_eq!(holds(&agrees, &object), expected, "{annotations} {marker}");
+        }
+    }
+}
