@@ -338,8 +338,9 @@ pub fn drafts(
 /// Why an engine does not serve `policy` without the webhook that judges the values which the engine leaves to it.
 fn alone(policy: &Policy) -> Unavailable {
     let message = format!(
-        "SidecarPolicy `{}` has `parameters`, and no webhook stands by for values that are not usual; leave `spec.engine` of all policies of \
-         the highest priority at `Auto`, or set `Webhook`",
+        "SidecarPolicy `{}` has `parameters`, and no webhook stands by for values that are not usual: all policies of the highest priority must \
+         leave `spec.engine` at `Auto`, the operator needs the rights of the webhook, and policies of the resource must be few; leave `spec.engine` \
+         at `Auto` or set `Webhook`",
         policy.name
     );
     Unavailable::new(Code::NotExpressible, message)

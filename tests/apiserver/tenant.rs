@@ -1,12 +1,13 @@
 //! What `kubectl create` tells a tenant whose annotations do not fit the parameters of a policy.
 
 use crate::commands::scpol;
-use crate::engines::by;
+use crate::engines::{by, engine_of};
 use crate::prelude::*;
 
 crate::tests![
     five_wrong_annotations_are_answered_with_what_to_write,
     what_a_workload_got_and_what_it_would_get_now_is_told,
+    the_server_gives_usual_values_without_the_operator_and_the_webhook_judges_the_others,
 ];
 
 /// A policy that leaves the size and the log level of its proxy to workloads.
@@ -118,5 +119,51 @@ async fn what_a_workload_got_and_what_it_would_get_now_is_told() -> Result<()> {
     assert!(code == 0 && told.contains(values) && told.contains("256Mi; 512Mi when it is made again"), "{told}");
     world.status("proxy", "outdated", 1).await?;
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}
+
+async fn the_server_gives_usual_values_without_the_operator_and_the_webhook_judges_the_others() -> Result<()> {
+    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
+    world.enforce("proxy", by("Auto", proxy("Ignore"))).await?;
+    assert_eq!(engine_of(&world, "proxy").await?, "MutatingAdmissionPolicy");
+    let (is_created, told) = created(&world, MEMORY, "256Mi").await?;
+    assert_eq!((is_created, told.as_str()), (true, ""));
+    for (key, value, wrong) in WRONG {
+        let (is_created, told) = created(&world, key, value).await?;
+        let warning = format!("Warning: SidecarPolicy `proxy` does not inject this Deployment: {}", detail(key, wrong));
+        assert_eq!((is_created, told), (true, warning));
+    }
+    let (is_created, told) = created(&world, "proxy.scpol.dev/levle", "warn").await?;
+    assert!(is_created && told.contains("did you mean `proxy.scpol.dev/level`?"), "{told}");
+    let (_, told) =
+        scpol(&world.cluster, &["explain", "-f", &world.cluster.dir().join("tenant.json").display().to_string()])
+            .await?;
+    assert!(told.contains("SCP0123"), "{told}");
+    // Unusual, and a value: with blanks.
+    world.create(DEPLOYMENTS, &asking("exact", MEMORY, "1048576k")).await?;
+    world.create(DEPLOYMENTS, &asking("usual", MEMORY, "512Mi")).await?;
+    let value = async |name: &str| -> Result<Value> {
+        let stored = world.get(&path(name)).await?.context("it is stored")?;
+        Ok(stored["spec"]["template"]["spec"]["containers"][1]["resources"]["limits"]["memory"].clone())
+    };
+    assert_eq!((value("exact").await?, value("usual").await?), (json!("1048576k"), json!("512Mi")));
+    world.status("proxy", "injected", 2).await?;
+    assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+
+    // A policy that names the engine has no webhook beside it.
+    world.edit_policy("proxy", json!({ "engine": "MutatingAdmissionPolicy" })).await?;
+    let why = "no webhook stands by for values that are not usual";
+    within(LIMIT, "the policy is not served", || async {
+        let conditions = policies(&world.cluster).get("proxy").await?.data["status"]["conditions"].to_string();
+        Ok(conditions.contains("SCP0319") && conditions.contains(why))
+    })
+    .await?;
+    world.edit_policy("proxy", json!({ "engine": "Auto" })).await?;
+    in_force(&world.cluster, "proxy").await?;
+
+    operator.kill().await?;
+    world.create(DEPLOYMENTS, &asking("alone", MEMORY, "1Gi")).await?;
+    world.create(DEPLOYMENTS, &asking("wrong", MEMORY, "2Gi")).await?;
+    assert_eq!((value("alone").await?, value("wrong").await?), (json!("1Gi"), Value::Null));
     Ok(())
 }

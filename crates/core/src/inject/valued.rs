@@ -113,8 +113,9 @@ impl Template {
         let tag = format!("{}/{}", self.policy, self.hash);
         let spec = valued.parameters.with_stand_ins(&valued.written, &tag)?;
         let template = Self::with_hash(&self.policy, spec, self.position, self.hash.clone());
-        let value = "x".repeat(longest);
-        let entries: Vec<String> = self.parameters().map(|it| Marker::entry(&it.name, &value)).collect();
+        // In the marker, and in the annotations of the template.
+        let filled = |it: &Parameter| Marker::entry(&it.name, &"x".repeat(longest + it.bytes_in_places(longest)));
+        let entries: Vec<String> = self.parameters().map(filled).collect();
         let needs = template.needs.clone().with_values(&entries);
         Ok(Some(Self { needs, valued: self.valued.clone(), ..template }))
     }

@@ -13,7 +13,7 @@
 use super::{Policies, Policy, Reason, Site, VersionedExpression, checks};
 use crate::api::code::Code;
 use crate::api::similar;
-use crate::api::v1alpha1::{Parameter as Declared, ParameterType};
+use crate::api::v1alpha1::Parameter as Declared;
 use crate::inject::marker::Marker;
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS};
 use crate::inject::{Presence, Values, marker, undo_anywhere};
@@ -304,7 +304,7 @@ impl Policy {
                 Some(value) => parameter.judge(&value).is_ok(),
                 None => !parameter.is_required(),
             };
-            was_there(&parameter.name) || is_given(at) || (is_made || is_open(parameter)) && is_fit()
+            was_there(&parameter.name) || is_given(at) || (is_made || parameter.may_be_forged()) && is_fit()
         };
         if !written.parameters().enumerate().all(is_allowed) {
             return None;
@@ -484,12 +484,6 @@ fn is_plain(failure: &Failure, expression: &VersionedExpression) -> bool {
         Failure::CostExceeded | Failure::Error(Cow::Borrowed(_)) => true,
         Failure::Error(message) => message.strip_prefix(NO_KEY).is_some_and(|key| expression.source().contains(key)),
     }
-}
-
-/// Whether a value within its bounds may come from a marker: the author of the workload may choose it anyway, or it is an amount.
-fn is_open(parameter: &Parameter) -> bool {
-    parameter.annotation.is_some()
-        || matches!(parameter.of, ParameterType::Integer | ParameterType::Quantity | ParameterType::Duration)
 }
 
 /// The sentence that the value of a parameter is `wrong`.

@@ -134,9 +134,9 @@ fn is_bound(leaf: &Leaf) -> bool {
 /// What a value must be, for an engine that judges by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked<'p> {
-    /// The smallest value: the text, as it is written.
-    pub(crate) least: Option<&'p str>,
-    pub(crate) most: Option<&'p str>,
+    /// The smallest value: the text, as it is written, and its size: an integer, the billionths of a quantity, the seconds of a duration.
+    pub(crate) least: Option<(&'p str, i128)>,
+    pub(crate) most: Option<(&'p str, i128)>,
     /// The only texts, if there are any. More than one list: the text is in each.
     pub(crate) lists: Vec<Vec<&'p str>>,
     /// A regular expression that a whole text matches.
@@ -165,8 +165,8 @@ impl Parameter {
         }));
         let is_amount = |place: &Place| matches!(place.leaf.rule, Rule::Amount | Rule::Limit);
         Asked {
-            least: least.map(|size| size.text.as_str()),
-            most: most.map(|size| size.text.as_str()),
+            least: least.map(|size| (size.text.as_str(), size.of)),
+            most: most.map(|size| (size.text.as_str(), size.of)),
             lists,
             pattern: self.limits.pattern.as_ref().map(super::limits::Pattern::source),
             length: self.limits.length,
@@ -177,6 +177,17 @@ impl Parameter {
     /// The text that marks get if nothing else gives one.
     pub(crate) fn text_of_marks(&self) -> Option<String> {
         self.default().filter(|_| !self.is_required).map(super::marks::escaped)
+    }
+
+    /// The bytes of the longest value that is in the template or has at most `longest` bytes, once for each place.
+    pub(crate) fn bytes_in_places(&self, longest: usize) -> usize {
+        self.places.len() * longest.max(self.default().map_or(0, str::len))
+    }
+
+    /// Whether a marker may claim any value within the bounds: the author of a workload may choose it anyway, or it is a number, because other
+    /// admission changes what expressions read.
+    pub(crate) fn may_be_forged(&self) -> bool {
+        self.annotation.is_some() || self.is_ordered()
     }
 
     /// Whether values of the type are sizes, so that [`Asked::least`] and [`Asked::most`] mean something.

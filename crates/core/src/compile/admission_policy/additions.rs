@@ -406,8 +406,7 @@ impl Additions<'_> {
     /// The marker of the template at `at`.
     fn marker(&self, at: usize, variables: &mut Variables) -> Leaf {
         let mut record = Record::default();
-        let template = self.templates[at].delivery.template;
-        if let Some(entries) = variables.values.entries(&template.policy, &template.hash) {
+        if let Some(entries) = variables.values.entries(self.templates[at].delivery.policy) {
             record.dynamic(entries, None);
         }
         self.record_metadata(&mut record);

@@ -45,7 +45,7 @@ pub(super) fn operations(
 }
 
 /// The condition that the pod has no marker: what another one lists may belong to this template, too.
-fn has_no_marker(access: &Access) -> String {
+pub(super) fn has_no_marker(access: &Access) -> String {
     let annotations = format!("{}.metadata.annotations", access.pod);
     let is_marker = format!("k.startsWith({})", quoted(MARKER_PREFIX));
     any(&[access.lacks_entries("annotations"), format!("!{annotations}.exists(k, {is_marker})")])

@@ -196,8 +196,11 @@ impl Rows<'_> {
         if policy.has_parameters() {
             // Its content is not compared where it has values: then the values are not usual.
             let is_valued = variables.values.are_usual(policy).is_some();
-            let unequal = || Inexpressible::new("it has `parameters`");
-            return is_valued.then(|| Term::Plain("true".to_owned())).ok_or_else(unequal);
+            let unequal =
+                || Inexpressible::new("it has `parameters`, and pods with other values would have to be compared");
+            // What is stored has its content, and the policy does not act on updates.
+            let is_new = if self.old.is_some() { not(UPDATE) } else { "true".to_owned() };
+            return is_valued.then_some(Term::Plain(is_new)).ok_or_else(unequal);
         }
         let whole = self.claimed(policy).is_whole(variables)?;
         Ok(self.without_marker(policy, &variables.short("is_whole", whole), variables))

@@ -1,18 +1,18 @@
 //! The values of parameters, as CEL: [`crate::policy::valued`] in another language, for usual values and new content.
 //!
 //! A value is usual if it is short, has plain characters, and is within its bounds. A workload with another value, with a name of what has
-//! values, or with an amount that another one limits, is left as it is, with all its policies: the webhook that stands by is called
+//! values, with an amount that another one limits, or with an annotation beside those of the parameters, is left as it is, with all its policies: the webhook that stands by is called
 //! for it, judges it as a whole, and gives the reason. So no text of a user comes into a patch unless a pattern has allowed each
 //! of its characters.
 //!
 //! The template has a stand-in in the place of each value. [`Leaf::of`](super::leaf::Leaf::of) takes the operand for it from [`Values`].
 
 use super::access::Access;
-use super::cel::{all, any, list, list_of, quoted};
+use super::cel::{all, any, list, list_of, not, quoted};
 use super::environment::{Environment as _, OBJECT, Variables};
 use super::expressions;
 use super::rows::namespace_labels_of;
-use super::{Cel, Inexpressible};
+use super::{Cel, Inexpressible, fresh};
 use crate::api::v1alpha1::{self, ParameterType, RawObject};
 use crate::capabilities::Capabilities;
 use crate::inject::tables::{INNER, LISTS, List, MAPS};
@@ -21,17 +21,24 @@ use crate::policy::{Policy, VersionedExpression, dialect};
 use crate::workload::Kind;
 use admission_cel::{Expression, Gives};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most characters of a usual value: values of labels have at most 63.
 const MOST_USUAL: usize = 64;
+
+/// The longest bound of durations that is compared, in seconds, a year: a usual duration has at most five digits, of hours, and the durations of
+/// CEL end at 292 years.
+const LONGEST_BOUND: i128 = 99_999 * 3600;
+/// The longest marker of which the webhook that stands by need not judge the values, in bytes. A search in it costs the server a unit for
+/// each ten bytes of it and each ten of what is searched; conditions may cost 2 500 000 (`RuntimeCELCostBudgetMatchConditions`).
+const LONGEST_MARKER: usize = 8 << 10;
 
 /// What renders values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {
     /// The operand for each text with a stand-in.
     leaves: BTreeMap<String, String>,
-    /// By the name of the policy and the hash of its template.
+    /// By the name of the policy and the hash of its spec: two contents of one policy may have the same template.
     of: BTreeMap<(String, String), Given>,
 }
 
@@ -50,18 +57,18 @@ impl Values {
         self.leaves.get(text)
     }
 
-    fn of(&self, name: &str, hash: &str) -> Option<&Given> {
-        self.of.get(&(name.to_owned(), hash.to_owned()))
+    fn of(&self, policy: &Policy) -> Option<&Given> {
+        self.of.get(&(policy.name.clone(), policy.spec_hash.clone()))
     }
 
     /// The condition that this engine gives the values of `policy`; none if it has none.
     pub(super) fn are_usual(&self, policy: &Policy) -> Option<&str> {
-        Some(self.of(&policy.name, policy.template_hash())?.is_usual.as_str())
+        Some(self.of(policy)?.is_usual.as_str())
     }
 
-    /// The list of the entries for values in the marker of the policy `name` with that template, as JSON texts.
-    pub(super) fn entries(&self, name: &str, hash: &str) -> Option<String> {
-        Some(self.of(name, hash)?.entries.clone())
+    /// The list of the entries for values in the marker of `policy`, as JSON texts.
+    pub(super) fn entries(&self, policy: &Policy) -> Option<String> {
+        Some(self.of(policy)?.entries.clone())
     }
 }
 
@@ -103,7 +110,9 @@ impl Scene<'_> {
         let spec = json!(policy.as_written().spec);
         let mut found = Vec::new();
         texts(&spec, Some(&plain), &mut found);
-        let mut terms = self.has_place(policy, variables)?;
+        // Expressions see the workload without the content of policies, and markers list that.
+        let mut terms = vec![fresh::has_no_marker(self.access)];
+        terms.extend(self.has_place(policy, variables)?);
         let (mut givens, mut entries) = (Vec::new(), Vec::new());
         for (index, (parameter, expression)) in policy.parameters().enumerate() {
             let given = self.given(parameter, expression, variables)?;
@@ -119,8 +128,9 @@ impl Scene<'_> {
             variables.values.leaves.insert((*text).to_owned(), operand);
         }
         terms.extend(amounts(policy, self.access, variables));
+        terms.extend(self.has_no_misspelt(policy, variables));
         let is_usual = variables.define("usual", &all(&terms));
-        let key = (policy.name.clone(), policy.template_hash().to_owned());
+        let key = (policy.name.clone(), policy.spec_hash.clone());
         variables.values.of.insert(key, Given { is_usual, entries: list_of(&entries) });
         Ok(())
     }
@@ -136,6 +146,9 @@ impl Scene<'_> {
             "it has `parameters`, and acts on updates"
         } else if self.policies.iter().any(|other| other.replaces(&policy.name) || policy.replaces(&other.name)) {
             "it has `parameters`, and takes the place of another policy or the other way round"
+        } else if policy.parameters().any(|(parameter, expression)| expression.is_some() && !parameter.may_be_forged())
+        {
+            "it has `parameters` that workloads may not set, with an `expression` that gives a text, which a marker can claim"
         } else {
             return Ok(());
         };
@@ -181,12 +194,32 @@ impl Scene<'_> {
         Ok(terms)
     }
 
+    /// The conditions that no annotation of the workload may be meant for a parameter and miss it: the webhook tells the author.
+    fn has_no_misspelt(&self, policy: &Policy, variables: &mut Variables) -> Vec<String> {
+        let keys: Vec<&str> =
+            policy.parameters().filter_map(|(parameter, _)| parameter.annotation.as_deref()).collect();
+        let prefix = |key: &str| key.split_once('/').map(|(domain, _)| format!("{domain}/"));
+        let own = format!("{}.scpol.dev/", policy.name);
+        let prefixes: BTreeSet<String> = keys.iter().filter_map(|key| prefix(key)).chain([own]).collect();
+        let is_near = prefixes.iter().map(|prefix| format!("k.startsWith({})", quoted(prefix)));
+        let is_near = any(&is_near.collect::<Vec<_>>());
+        let keys = list(keys);
+        let mut maps = self.annotations(variables);
+        maps.dedup();
+        maps.iter().map(|map| format!("!{map}.exists(k, {is_near} && !(k in {keys}))")).collect()
+    }
+
+    /// The annotations of the pod, and those of the workload.
+    fn annotations(&self, variables: &mut Variables) -> Vec<String> {
+        let of_workload = format!("{OBJECT}.metadata.?annotations.orValue({{}})");
+        vec![self.access.entries("annotations", variables), variables.define("annotations", &of_workload)]
+    }
+
     /// The list of the text that the nearest source of `parameter` gives; empty if none does.
     fn given(&self, parameter: &Parameter, expression: Option<&VersionedExpression>, variables: &mut Variables) -> Cel {
         let mut sources = Vec::new();
         if let Some(key) = &parameter.annotation {
-            let mut maps = vec![self.access.entries("annotations", variables)];
-            maps.push(variables.define("annotations", &format!("{OBJECT}.metadata.?annotations.orValue({{}})")));
+            let mut maps = self.annotations(variables);
             if parameter.from_namespace {
                 let of_namespace = "namespaceObject.metadata.?annotations.orValue({})";
                 maps.push(variables.define("namespace_annotations", of_namespace));
@@ -210,7 +243,10 @@ impl Scene<'_> {
     fn computed(&self, expression: &VersionedExpression, variables: &mut Variables) -> Cel {
         let source = expression.source();
         // The end of a line ends a comment.
-        let whole = format!("[{}].map(template, {source}\n)[0]", self.access.pod);
+        let whole = match source.contains("template") {
+            true => format!("[{}].map(template, {source}\n)[0]", self.access.pod),
+            false => format!("{source}\n"),
+        };
         let unusable = |why: &str| {
             let what = format!("the `expression` `{}` of its `parameters` {why}", source.trim());
             Inexpressible(what)
@@ -308,7 +344,11 @@ fn judged(parameter: &Parameter, text: &str) -> Vec<String> {
         _ => format!("duration({text})"),
     };
     for (bound, is_least) in [(asked.least, true), (asked.most, false)] {
-        let Some(bound) = bound.filter(|_| parameter.is_ordered()) else { continue };
+        let Some((bound, of)) = bound.filter(|_| parameter.is_ordered()) else { continue };
+        if parameter.of == ParameterType::Duration && of > LONGEST_BOUND {
+            terms.extend(is_least.then(|| "false".to_owned()));
+            continue;
+        }
         let (value, bound) = (size(text), size(&quoted(bound)));
         terms.push(match (parameter.of, is_least) {
             (ParameterType::Quantity, true) => format!("{value}.compareTo({bound}) >= 0"),
@@ -357,31 +397,33 @@ pub(super) fn agree(policy: &Policy, access: &Access) -> String {
     let annotations = |of: &str| format!("{of}.?metadata.?annotations");
     let marker = format!("{}[?{}].orValue(\"\")", annotations(&access.pod), quoted(policy.marker_key()));
     let terms = policy.parameters().map(|(parameter, expression)| {
-        let beginning = quoted(&format!("\"{}=", parameter.name));
-        let has_none = if parameter.is_required() { "false".to_owned() } else { format!("!m.contains({beginning})") };
+        // What stands behind the name of the value, once for each entry with that name.
+        let found = format!("m.split({}).map(t, t.split(\"\\\"\")[0])", quoted(&format!("\"{}=", parameter.name)));
+        let has_none = if parameter.is_required() { "false" } else { "size(f) == 1" };
+        let is_judged = format!("size(f) == 2 && [f[1]].all(t, {})", all(&judged(parameter, "t")));
         let is_seen = expression.is_none() && !parameter.from_namespace;
-        let judged = || {
-            let value = format!("m.split({beginning})[1].split(\"\\\"\")[0]");
-            any(&[has_none.clone(), format!("[{value}].all(t, {})", all(&judged(parameter, "t")))])
-        };
-        let without = if is_seen { has_none.clone() } else { judged() };
-        let Some(key) = &parameter.annotation else { return without };
+        let without = if is_seen { has_none.to_owned() } else { any(&[has_none.to_owned(), format!("({is_judged})")]) };
+        let Some(key) = &parameter.annotation else { return format!("[{found}].all(f, {without})") };
         let key = quoted(key);
         let mut given = format!("{}[?{key}]", annotations(&access.pod));
         if !access.is_pod {
             given = format!("{given}.or({}[?{key}])", annotations(OBJECT));
         }
-        format!("[{given}].all(g, g.hasValue() ? m.contains({beginning} + g.value() + \"\\\"\") : {without})")
+        let is_same = format!("{is_judged} && f[1] == g.value()");
+        format!("[{given}].all(g, [{found}].all(f, g.hasValue() ? {is_same} : {without}))")
     });
     let terms: Vec<String> = terms.collect();
-    if terms.is_empty() { "true".to_owned() } else { format!("[{marker}].all(m, {})", all(&terms)) }
+    match terms.is_empty() {
+        true => "true".to_owned(),
+        false => format!("[{marker}].all(m, size(m) <= {LONGEST_MARKER} && {})", all(&terms)),
+    }
 }
 
 /// The condition that this engine need not leave the workload to the webhook: `policy` does not match, which `holds` says, or its values are
 /// usual. None if it has no values.
 pub(super) fn is_served(policy: &Policy, holds: &str, variables: &Variables) -> Option<String> {
     let is_usual = variables.values.are_usual(policy)?;
-    Some(any(&[format!("!{holds}"), is_usual.to_owned()]))
+    Some(any(&[not(holds), is_usual.to_owned()]))
 }
 
 #[cfg(test)]
@@ -389,6 +431,7 @@ mod tests {
     use super::*;
     use crate::compile::admission_policy::render;
     use crate::policy::Site;
+    use crate::policy::extent::Extent;
     use admission_cel::{Budget, Dialect, Variables as Seen};
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -494,6 +537,7 @@ mod tests {
             (env(json!({ "expression": "quantity('1').add(quantity('2'))" })), json!({}), Some("gives no text")),
             (env(json!({ "expression": "[quantity('1')].sum()" })), json!({}), Some("gives no text")),
             (env(json!({ "expression": "duration('3s')" })), json!({}), Some("gives no text")),
+            (env(json!({ "expression": "'x'", "annotation": "" })), json!({}), Some("a marker can claim")),
             (env(json!({})), json!({ "failurePolicy": "Fail" }), Some("`failurePolicy: Fail`")),
             (env(json!({})), all_of_them, Some("acts on updates")),
             (at("containers[proxy]", "Boolean"), json!({}), Some("containers[proxy]")),
@@ -517,6 +561,52 @@ mod tests {
     }
 
     #[test]
+    fn two_contents_of_one_template_have_their_own_bounds() {
+        let with = |maximum: &str| {
+            let memory = json!({ "name": "p", "type": "Quantity", "maximum": maximum, "paths": ["containers[proxy].resources.limits.memory"] });
+            Arc::new(policy("mesh", &json!([memory]), &json!({})))
+        };
+        let (earlier, latest) = (with("4Gi"), with("1Gi"));
+        assert_eq!(earlier.template_hash(), latest.template_hash());
+        let latest = latest.with_content(&crate::content::Content::of(&latest.spec).unwrap());
+        let halves = Arc::new(latest.split(earlier, Extent::of_namespaces(["shop".to_owned()]))).halves();
+        let halves = with_stand_ins(&halves.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap();
+        let policies: Vec<&Policy> = halves.iter().collect();
+        let mut variables = Variables::default();
+        let access = Access::of(&halves[0].kinds[0], &mut variables);
+        let cluster = Capabilities::default();
+        let scene = Scene { kind: &halves[0].kinds[0], access: &access, policies: &policies, cluster: &cluster };
+        for (half, bound) in policies.iter().zip(["1Gi", "4Gi"]) {
+            scene.define(half, &mut variables).unwrap();
+            let usual = variables.values.are_usual(half).unwrap();
+            let (_, usual) = variables.iter().find(|(name, _)| usual == format!("variables.{name}")).unwrap();
+            assert!(usual.contains(&format!("compareTo(quantity(\"{bound}\"))")), "{usual}");
+        }
+        // Both are there, each for its half.
+        let [one, other] = [0, 1].map(|at| variables.values.are_usual(policies[at]).unwrap().to_owned());
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn an_update_that_another_policy_repairs_does_not_depend_on_values() {
+        let parameters = json!([{ "name": "p", "paths": ["containers[proxy].env[A].value"] }]);
+        let valued = Arc::new(policy("a", &parameters, &json!({})));
+        let plain = json!({ "template": { "containers": [{ "name": "b", "image": "b" }] },
+            "targets": [{ "group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"] }] });
+        let plain = Policy::parse(&json!({ "metadata": { "name": "b" }, "spec": plain }), &site()).unwrap();
+        let objects =
+            render(&valued.kinds[0], &[valued.clone(), Arc::new(plain)], &Capabilities::default(), &site()).unwrap();
+        let matches = |name: &str| {
+            let variables = objects[0]["spec"]["variables"].as_array().unwrap().iter();
+            let found = variables.clone().find(|variable| variable["name"] == name);
+            found.unwrap()["expression"].as_str().unwrap().to_owned()
+        };
+        assert!(matches("matches").contains("!(request.operation == \"UPDATE\")"), "{}", matches("matches"));
+        let inject = objects[0]["spec"]["mutations"][0]["jsonPatch"]["expression"].as_str().unwrap();
+        assert!(inject.contains("(!(variables.matches) || variables.usual)"), "{inject}");
+    }
+
+    #[test]
     fn names_of_two_policies_go_to_the_webhook() {
         let parameters = json!([{ "name": "p", "paths": ["containers[proxy].env[A].value"] }]);
         let policies = ["a", "b"].map(|name| Arc::new(policy(name, &parameters, &json!({}))));
@@ -537,12 +627,15 @@ mod tests {
             (json!({}), "\"p=x\",", false),
             (json!({ "mesh.scpol.dev/p": "x" }), "\"p=x\",", true),
             (json!({ "mesh.scpol.dev/p": "x" }), "\"p=xy\",", false),
+            (json!({ "mesh.scpol.dev/p": "x" }), "\"p=y\",\"p=x\",", false),
+            (json!({ "mesh.scpol.dev/p": "x".repeat(65) }), "", false),
+            (json!({}), "\"q=7\",\"q=10\",", false),
             (json!({ "mesh.scpol.dev/p": "x" }), "", false),
             (json!({}), "\"q=7\",", true),
             (json!({}), "\"q=10\",", false),
             (json!({}), "\"q=7 \",", false),
-            (json!({ "mesh.scpol.dev/q": "8" }), "\"q=8\"", true),
-            (json!({ "mesh.scpol.dev/q": "8" }), "\"q=7\"", false),
+            (json!({ "mesh.scpol.dev/q": "8" }), "\"q=8\",", true),
+            (json!({ "mesh.scpol.dev/q": "8" }), "\"q=7\",", false),
         ] {
             let marker = format!("{{\"v\":1,\"hash\":\"0123456789abcdef\",\"added\":[{marker}\"/spec\"]}}");
             let mut pod = annotations.clone();
