@@ -335,17 +335,6 @@ pub fn drafts(
     Ok(better.into_iter().chain([objects]).collect())
 }
 
-/// Why an engine does not serve `policy` without the webhook that judges the values which the engine leaves to it.
-fn alone(policy: &Policy) -> Unavailable {
-    let message = format!(
-        "SidecarPolicy `{}` has `parameters`, and no webhook stands by for values that are not usual: all policies of the highest priority must \
-         leave `spec.engine` at `Auto`, the operator needs the rights of the webhook, and policies of the resource must be few; leave `spec.engine` \
-         at `Auto` or set `Webhook`",
-        policy.name
-    );
-    Unavailable::new(Code::NotExpressible, message)
-}
-
 /// The object that injects what `server` leaves out, where the policies of the highest priority let the operator choose: without
 /// it, a workload that is created through an API server of an older version would have no sidecar during an upgrade or after a
 /// downgrade.
@@ -372,6 +361,16 @@ fn standby(
         // The engine serves without it.
         Err(_) => Ok(None),
     }
+}
+
+/// Why an engine does not serve `policy` without the webhook that judges the values which the engine leaves to it.
+fn alone(policy: &Policy) -> Unavailable {
+    let message = format!(
+        "SidecarPolicy `{}` has `parameters`, and no webhook stands by for unusual values; leave `spec.engine` of all policies of the highest \
+         priority at `Auto`, or set `Webhook`. The operator needs the rights of both engines",
+        policy.name
+    );
+    Unavailable::new(Code::NotExpressible, message)
 }
 
 /// The revision that a trial shows for `object`, which any engine rendered or the server stored.

@@ -139,20 +139,20 @@ async fn the_server_gives_usual_values_without_the_operator_and_the_webhook_judg
         scpol(&world.cluster, &["explain", "-f", &world.cluster.dir().join("tenant.json").display().to_string()])
             .await?;
     assert!(told.contains("SCP0123"), "{told}");
-    // Unusual, and a value: with blanks.
-    world.create(DEPLOYMENTS, &asking("exact", MEMORY, "1048576k")).await?;
+    // One that is written in an unusual way.
+    world.create(DEPLOYMENTS, &asking("odd", MEMORY, "0.25Gi")).await?;
     world.create(DEPLOYMENTS, &asking("usual", MEMORY, "512Mi")).await?;
     let value = async |name: &str| -> Result<Value> {
         let stored = world.get(&path(name)).await?.context("it is stored")?;
         Ok(stored["spec"]["template"]["spec"]["containers"][1]["resources"]["limits"]["memory"].clone())
     };
-    assert_eq!((value("exact").await?, value("usual").await?), (json!("1048576k"), json!("512Mi")));
+    assert_eq!((value("odd").await?, value("usual").await?), (json!("256Mi"), json!("512Mi")));
     world.status("proxy", "injected", 2).await?;
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
 
     // A policy that names the engine has no webhook beside it.
     world.edit_policy("proxy", json!({ "engine": "MutatingAdmissionPolicy" })).await?;
-    let why = "no webhook stands by for values that are not usual";
+    let why = "no webhook stands by for unusual values";
     within(LIMIT, "the policy is not served", || async {
         let conditions = policies(&world.cluster).get("proxy").await?.data["status"]["conditions"].to_string();
         Ok(conditions.contains("SCP0319") && conditions.contains(why))

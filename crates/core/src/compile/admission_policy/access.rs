@@ -3,8 +3,9 @@
 //! The server decodes a built-in kind into its own type. Hence lists are lists, and empty values are absent. A custom
 //! resource may have any value in any place, and no expression may fail on it.
 
-use super::cel::{optional, quoted};
+use super::cel::{any, optional, quoted};
 use super::environment::{Environment, OBJECT, Variables};
+use crate::api::MARKER_PREFIX;
 use crate::inject::tables::{Entries, List};
 use crate::workload::Kind;
 use json_patch::jsonptr::Token;
@@ -255,6 +256,13 @@ impl Access {
                 format!("({pod}.?metadata.orValue(null) == null || {pod}.metadata.?{field}.orValue(null) == null)")
             }
         }
+    }
+
+    /// The condition that the pod has no marker: what one lists may belong to any template.
+    pub(super) fn has_no_marker(&self) -> String {
+        let annotations = format!("{}.metadata.annotations", self.pod);
+        let is_marker = format!("k.startsWith({})", quoted(MARKER_PREFIX));
+        any(&[self.lacks_entries("annotations"), format!("!{annotations}.exists(k, {is_marker})")])
     }
 
     /// The condition that the pod uses the network of its host.

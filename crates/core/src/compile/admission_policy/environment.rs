@@ -8,8 +8,9 @@
 //! A function that takes [`Variables`] gives expressions for the second row only. One that takes a [`Environment`], or neither,
 //! gives expressions for both.
 
-use super::values::Values;
+use crate::policy::Policy;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The condition that the request is an update.
 pub(super) const UPDATE: &str = "request.operation == \"UPDATE\"";
@@ -76,6 +77,11 @@ impl Variables {
         if expression.len() <= SHORT { expression } else { self.define(stem, &expression) }
     }
 
+    /// The labels of the workload's Namespace.
+    pub(super) fn namespace_labels(&mut self) -> String {
+        self.define("namespace_labels", "namespaceObject.metadata.?labels.orValue({})")
+    }
+
     /// All expressions with their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.named.iter().map(|(name, expression)| (name.as_str(), expression.as_str()))
@@ -84,6 +90,45 @@ impl Variables {
     /// The variables in the form of the API.
     pub(super) fn to_value(&self) -> Value {
         self.iter().map(|(name, expression)| json!({ "name": name, "expression": expression })).collect()
+    }
+}
+
+/// What renders values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    /// The operand for each text with a stand-in.
+    pub(super) leaves: BTreeMap<String, String>,
+    /// By the name of the policy and the hash of its spec: two contents of one policy may have the same template.
+    pub(super) of: BTreeMap<(String, String), Given>,
+}
+
+/// The values of one policy.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    /// The condition that this engine gives them.
+    pub(super) is_usual: String,
+    /// The list of the entries of its marker, as JSON texts.
+    pub(super) entries: String,
+}
+
+impl Values {
+    /// The operand for `text` of a template, if it has a value.
+    pub(super) fn leaf(&self, text: &str) -> Option<&String> {
+        self.leaves.get(text)
+    }
+
+    fn of(&self, policy: &Policy) -> Option<&Given> {
+        self.of.get(&(policy.name.clone(), policy.spec_hash.clone()))
+    }
+
+    /// The condition that this engine gives the values of `policy`; none if it has none.
+    pub(super) fn are_usual(&self, policy: &Policy) -> Option<&str> {
+        Some(self.of(policy)?.is_usual.as_str())
+    }
+
+    /// The list of the entries for values in the marker of `policy`, as JSON texts.
+    pub(super) fn entries(&self, policy: &Policy) -> Option<String> {
+        Some(self.of(policy)?.entries.clone())
     }
 }
 

@@ -7,7 +7,6 @@ use super::additions::{Additions, Fitting};
 use super::cel::{all, any, list, not, quoted};
 use super::conflict;
 use super::environment::Variables;
-use crate::api::MARKER_PREFIX;
 use crate::api::v1alpha1::{Place, Template};
 use crate::inject::tables::{CONTAINERS, LISTS, List, MAPS};
 
@@ -35,20 +34,13 @@ pub(super) fn operations(
     let with = |has_annotations| Access { fresh: Some(Fresh { has_annotations }), ..access.clone() };
     let mut terms = vec![delivery.matches.clone()];
     terms.extend(delivery.kept.as_ref().map(|kept| format!("{kept} == \"\"")));
-    terms.push(has_no_marker(access));
+    terms.push(access.has_no_marker());
     terms.extend(has_nothing_of(spec, access));
     terms.push(conflict::fits(delivery, &with(true), None, variables)?);
     let mut patch = |has_annotations| Additions::of(template, &with(has_annotations), variables).operations(variables);
     let (without, beside) = (patch(false)?, patch(true)?);
     let operations = format!("({} ? {without} : {beside})", access.lacks_entries("annotations"));
     Ok((operations.len() <= MAX_PATCH).then(|| (all(&terms), operations)))
-}
-
-/// The condition that the pod has no marker: what another one lists may belong to this template, too.
-pub(super) fn has_no_marker(access: &Access) -> String {
-    let annotations = format!("{}.metadata.annotations", access.pod);
-    let is_marker = format!("k.startsWith({})", quoted(MARKER_PREFIX));
-    any(&[access.lacks_entries("annotations"), format!("!{annotations}.exists(k, {is_marker})")])
 }
 
 /// The conditions that the pod has containers and metadata, and none of the names in `spec`.

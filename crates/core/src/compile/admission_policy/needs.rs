@@ -374,7 +374,7 @@ fn admitted(demands: &[Demand], access: &Access, variables: &mut Variables) -> O
     if demands.is_empty() {
         return None;
     }
-    let labels = super::rows::namespace_labels_of(variables);
+    let labels = variables.namespace_labels();
     let (key, version) = (quoted(ENFORCE), quoted(ENFORCE_VERSION));
     let level = format!("{labels}[{key}]");
     let minor = format!(

@@ -421,13 +421,8 @@ fn is_by_workload(policy: &Policy) -> bool {
     policy.half().is_some_and(|half| half.extent.is_by_workload())
 }
 
-/// The labels of the workload's Namespace.
-pub(super) fn namespace_labels_of(variables: &mut Variables) -> String {
-    variables.define("namespace_labels", "namespaceObject.metadata.?labels.orValue({})")
-}
-
 fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<String> {
-    let map = namespace_labels_of(variables);
+    let map = variables.namespace_labels();
     let by_name = |key: &str| key == NAME_LABEL;
     let (named, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
         selector.match_labels.clone().into_iter().partition(|(key, _)| by_name(key));

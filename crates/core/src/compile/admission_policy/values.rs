@@ -5,14 +5,13 @@
 //! for it, judges it as a whole, and gives the reason. So no text of a user comes into a patch unless a pattern has allowed each
 //! of its characters.
 //!
-//! The template has a stand-in in the place of each value. [`Leaf::of`](super::leaf::Leaf::of) takes the operand for it from [`Values`].
+//! The template has a stand-in in the place of each value. [`Leaf::of`](super::leaf::Leaf::of) takes the operand for it from [`Values`](super::environment::Values).
 
 use super::access::Access;
 use super::cel::{all, any, list, list_of, not, quoted};
-use super::environment::{Environment as _, OBJECT, Variables};
+use super::environment::{Environment as _, Given, OBJECT, Variables};
 use super::expressions;
-use super::rows::namespace_labels_of;
-use super::{Cel, Inexpressible, fresh};
+use super::{Cel, Inexpressible};
 use crate::api::v1alpha1::{self, ParameterType, RawObject};
 use crate::capabilities::Capabilities;
 use crate::inject::tables::{INNER, LISTS, List, MAPS};
@@ -21,7 +20,7 @@ use crate::policy::{Policy, VersionedExpression, dialect};
 use crate::workload::Kind;
 use admission_cel::{Expression, Gives};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The most characters of a usual value: values of labels have at most 63.
 const MOST_USUAL: usize = 64;
@@ -32,45 +31,6 @@ const LONGEST_BOUND: i128 = 99_999 * 3600;
 /// The longest marker of which the webhook that stands by need not judge the values, in bytes. A search in it costs the server a unit for
 /// each ten bytes of it and each ten of what is searched; conditions may cost 2 500 000 (`RuntimeCELCostBudgetMatchConditions`).
 const LONGEST_MARKER: usize = 8 << 10;
-
-/// What renders values.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Values {
-    /// The operand for each text with a stand-in.
-    leaves: BTreeMap<String, String>,
-    /// By the name of the policy and the hash of its spec: two contents of one policy may have the same template.
-    of: BTreeMap<(String, String), Given>,
-}
-
-/// The values of one policy.
-#[derive(Clone, Debug)]
-struct Given {
-    /// The condition that this engine gives them.
-    is_usual: String,
-    /// The list of the entries of its marker, as JSON texts.
-    entries: String,
-}
-
-impl Values {
-    /// The operand for `text` of a template, if it has a value.
-    pub(super) fn leaf(&self, text: &str) -> Option<&String> {
-        self.leaves.get(text)
-    }
-
-    fn of(&self, policy: &Policy) -> Option<&Given> {
-        self.of.get(&(policy.name.clone(), policy.spec_hash.clone()))
-    }
-
-    /// The condition that this engine gives the values of `policy`; none if it has none.
-    pub(super) fn are_usual(&self, policy: &Policy) -> Option<&str> {
-        Some(self.of(policy)?.is_usual.as_str())
-    }
-
-    /// The list of the entries for values in the marker of `policy`, as JSON texts.
-    pub(super) fn entries(&self, policy: &Policy) -> Option<String> {
-        Some(self.of(policy)?.entries.clone())
-    }
-}
 
 /// `policies`, where those with parameters have stand-ins for values.
 ///
@@ -111,7 +71,7 @@ impl Scene<'_> {
         let mut found = Vec::new();
         texts(&spec, Some(&plain), &mut found);
         // Expressions see the workload without the content of policies, and markers list that.
-        let mut terms = vec![fresh::has_no_marker(self.access)];
+        let mut terms = vec![self.access.has_no_marker()];
         terms.extend(self.has_place(policy, variables)?);
         let (mut givens, mut entries) = (Vec::new(), Vec::new());
         for (index, (parameter, expression)) in policy.parameters().enumerate() {
@@ -223,7 +183,7 @@ impl Scene<'_> {
             if parameter.from_namespace {
                 let of_namespace = "namespaceObject.metadata.?annotations.orValue({})";
                 maps.push(variables.define("namespace_annotations", of_namespace));
-                maps.push(namespace_labels_of(variables));
+                maps.push(variables.namespace_labels());
             }
             maps.dedup();
             let key = quoted(key);
