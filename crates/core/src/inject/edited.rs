@@ -13,6 +13,7 @@ use crate::parameters::Parameter;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 impl Template {
     /// The same template in the form in which `marker` of a workload with its pod at `pod` lists it: with the values that it
@@ -115,6 +116,16 @@ impl Template {
                 self.reaches(list) && self.picks()(&listed.tokens[2]) && listed.part().is_some_and(is_ours)
             }
             _ => self.item(listed).is_some(),
+        }
+    }
+
+    /// The same in a workload where policies added the containers `injected`: no policy adds to those what it adds to the user's.
+    pub(crate) fn adds_beside(&self, injected: &HashSet<String>, listed: &Listed) -> bool {
+        let is_injected = || listed.tokens.get(2).is_some_and(|container| injected.contains(container));
+        match listed.what {
+            What::Inner(_, inner) if is_injected() => self.may_share(&listed.tokens[2], inner, listed.split().0),
+            What::Part(_) if is_injected() => false,
+            _ => self.adds(listed),
         }
     }
 }

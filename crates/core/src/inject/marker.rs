@@ -219,7 +219,7 @@ pub(super) fn may_list(workload: &Workload, name: &str) -> bool {
 
 /// The names of all containers and init containers in the markers on `workload`, without the markers of `matching`: they
 /// are replaced, and what only they list is the user's own. None if the markers are longer than [`MAX_LENGTH`] together.
-pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet<String> {
+pub(crate) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet<String> {
     if !are_within(workload) {
         return HashSet::new();
     }

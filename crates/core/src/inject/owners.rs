@@ -215,7 +215,7 @@ impl<'w> Handover<'w> {
     /// goes, what their own policy adds, too. That is known of the same template, and of the `known` ones.
     fn complete(&mut self, workload: &Workload, known: &[&Template]) {
         let (pod, Some(there)) = (&self.pod, workload.pod()) else { return };
-        let kept = self.kept();
+        let (kept, injected) = (self.kept(), marker::containers(workload, &[]));
         let ownerless = |(_, marker): &(&str, Marker)| {
             let added = marker.added.iter().filter(|pointer| !kept.contains(*pointer)).cloned().collect();
             Marker { added, ..marker.clone() }
@@ -235,7 +235,7 @@ impl<'w> Handover<'w> {
                 let is_own = |pointer: &&String| {
                     let listed = Listed::parse(pod, pointer).filter(|listed| !matches!(listed.what, What::Parent));
                     listed.is_some_and(|listed| {
-                        let adds = || template.as_ref().is_some_and(|own| own.adds(&listed));
+                        let adds = || template.as_ref().is_some_and(|own| own.adds_beside(&injected, &listed));
                         (gone.hash == marker.hash || adds()) && is_there(pointer)
                     })
                 };

@@ -541,13 +541,16 @@ struct CoOwners<'a> {
     markers: Vec<(&'a str, HashSet<String>)>,
     /// Those in effect, whose marker is of an earlier release perhaps: it does not list what was there.
     templates: Vec<(&'a str, Cow<'a, Template>)>,
+    /// The containers that policies added.
+    injected: HashSet<String>,
 }
 
 impl<'a> CoOwners<'a> {
     /// Those of `workload` beside the policies `names`. `policies` are those in effect.
     fn of(workload: &'a Workload, names: &[&str], policies: &'a Policies) -> Self {
         let at = workload.pod_pointer();
-        let mut owners = Self { markers: Vec::new(), templates: Vec::new() };
+        let injected = marker::containers(workload, &[]);
+        let mut owners = Self { markers: Vec::new(), templates: Vec::new(), injected };
         for (policy, marker) in marker::named(workload).filter(|(policy, _)| !names.contains(policy)) {
             if let Some(known) = policies.iter().find(|known| known.name == policy) {
                 owners.templates.push((policy, known.as_written().as_listed(&at, &marker)));
@@ -560,7 +563,8 @@ impl<'a> CoOwners<'a> {
     /// The first that has the entry `pointer`, which is `listed`.
     fn first(&self, pointer: &str, listed: &Listed) -> Option<&'a str> {
         let lists = self.markers.iter().find(|(_, added)| added.contains(pointer)).map(|(policy, _)| *policy);
-        lists.or_else(|| self.templates.iter().find(|(_, template)| template.adds(listed)).map(|(policy, _)| *policy))
+        let adds = |template: &Template| template.adds_beside(&self.injected, listed);
+        lists.or_else(|| self.templates.iter().find(|(_, template)| adds(template)).map(|(policy, _)| *policy))
     }
 }
 

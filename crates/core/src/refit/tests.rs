@@ -1183,3 +1183,34 @@ fn what_is_shared_and_the_fields_of_the_pod_follow_an_update_and_hinder_none() {
         assert_eq!(matches!(action, NextAction::InPlace { .. }), in_place, "{action:?}");
     }
 }
+
+#[test]
+fn what_a_container_of_a_policy_shares_is_never_that_of_a_policy_that_adds_the_same_to_the_users() {
+    let shares = |name: &str| {
+        let template = json!({"containers": [{"name": name, "image": "agent"}], "share": [{"to": name, "env": ["*"]}]});
+        policy("zzz", &json!({ "template": template }))
+    };
+    let original = |users: &Value| {
+        let env = json!([users]);
+        deployment(&json!({"spec": {"containers": [{"name": "app", "image": "app:1", "env": env}]}}))
+    };
+    let joined = json!({"name": "A", "value": "-x", "merge": "Append"});
+    let equal = json!({"name": "A", "value": "1"});
+    for (users, variable) in [(equal.clone(), joined), (equal.clone(), equal)] {
+        // Its marker lists something in any case.
+        let volumes = json!([{"name": "v", "emptyDir": {}}]);
+        let other = policy("alpha", &json!({"template": {"env": [variable], "volumes": volumes}}));
+        let (from, to) = (shares("agent"), shares("proxy"));
+        let stored = created(&original(&users), &[&from, &other]);
+        let shared = "/spec/template/spec/containers/agent/env/A".to_owned();
+        assert!(from.marker(&stored).unwrap().added.contains(&shared));
+        let updated = |to: &Arc<Policy>| {
+            let goal = Goal { to, policies: &policies(&[to, &other]), site: &site() };
+            template_update(&stored, Some(&revision(&from)), goal).map(|change| change.body)
+        };
+        assert_eq!(updated(&from), Ok(stored.body.clone()), "{variable}");
+        assert_eq!(updated(&to), Ok(created(&original(&users), &[&to, &other]).body), "{variable}");
+        let removed = removal(&stored, &revision(&from), &policies(&[&other])).map(|change| change.body);
+        assert_eq!(removed, Ok(created(&original(&users), &[&other]).body), "{variable}");
+    }
+}
