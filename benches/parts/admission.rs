@@ -5,7 +5,7 @@ use super::figure::Figure;
 use super::load::{operator, send};
 use super::objects::{tunable_spec, tuned};
 use super::rivals::{ADMISSION, Nothing, literal, parsed, planned, sidecar};
-use crate::support::{LIMIT, Operator, within};
+use crate::support::{LIMIT, Operator, policies as policies_of, within};
 use crate::world::{PODS, World, containers, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
@@ -31,19 +31,25 @@ pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
     .await
 }
 
-/// Our webhook with 8 parameters, compared with itself and the same policy without them.
+/// Each engine with 8 parameters, compared with itself and the same policy without them.
 pub(super) async fn parameters(figures: &mut Vec<Figure>) -> Result<()> {
-    let terms = Terms { engine: "Webhook, 8 parameters", rival: "the same without", rate: 0.95, p50: None };
-    duel(figures, &terms, async || Ok((tunable(8).await?, tunable(0).await?))).await
+    let rival = "the same without";
+    let terms = Terms { engine: "Webhook, 8 parameters", rival, rate: 0.95, p50: None };
+    duel(figures, &terms, async || Ok((tunable("Webhook", 8).await?, tunable("Webhook", 0).await?))).await?;
+    let terms = Terms { engine: "MutatingAdmissionPolicy, 8 parameters", rival, rate: BAR, p50: None };
+    duel(figures, &terms, async || Ok((tunable("Auto", 8).await?, tunable("Auto", 0).await?))).await
 }
 
-/// A server with the operator, and one policy for pods in effect with so many parameters.
-async fn tunable(parameters: usize) -> Result<Pods> {
+/// A server with the operator, and one policy for pods in effect by `engine`, with so many parameters.
+async fn tunable(engine: &str, parameters: usize) -> Result<Pods> {
     let world = world().await?;
     let operator = operator(&world.cluster, &[]).await?;
     let mut spec = tunable_spec(parameters);
-    spec["engine"] = json!("Webhook");
+    spec["engine"] = json!(engine);
     world.enforce("tunable", spec).await?;
+    let policy = policies_of(&world.cluster).get("tunable").await?;
+    let expected = if engine == "Auto" { "MutatingAdmissionPolicy" } else { engine };
+    ensure!(policy.data["status"]["engine"] == expected, "it is served by {}", policy.data["status"]["engine"]);
     Ok(Pods { operator: Some(operator), world, marker: Some("injected.scpol.dev/tunable"), is_tuned: true })
 }
 

@@ -49,7 +49,7 @@ pub(super) fn tunable_spec(count: usize) -> Value {
         { "name": "service", "pattern": "[a-z0-9-]+", "paths": ["containers[sidecar].env[SERVICE].value"] },
         { "name": "workers", "type": "Integer", "minimum": 1, "maximum": 1000, "paths": ["containers[sidecar].env[WORKERS].value"] },
         { "name": "drain", "type": "Duration", "maximum": "1h", "paths": ["containers[sidecar].args[1]"] },
-        { "name": "port", "type": "Integer", "paths": ["containers[sidecar].ports[admin].containerPort"] },
+        { "name": "depth", "type": "Integer", "maximum": 99999, "paths": ["containers[sidecar].env[DEPTH].value"] },
         { "name": "trace", "type": "Boolean", "paths": ["containers[sidecar].env[TRACE].value"] },
     ]);
     let parameters: Vec<&Value> = parameters.as_array().into_iter().flatten().take(count).collect();
@@ -58,7 +58,7 @@ pub(super) fn tunable_spec(count: usize) -> Value {
         "resources": { "limits": { "memory": "64Mi" }, "requests": { "memory": "64Mi", "cpu": "100m" } },
         "env": [
             { "name": "LEVEL", "value": "info" }, { "name": "SERVICE", "value": "none" },
-            { "name": "WORKERS", "value": "2" }, { "name": "TRACE", "value": "false" },
+            { "name": "WORKERS", "value": "2" }, { "name": "TRACE", "value": "false" }, { "name": "DEPTH", "value": "5" },
         ],
     }] } })
 }
@@ -78,7 +78,7 @@ pub(super) fn tuned(mut pod: Value, number: usize) -> Value {
         ("service", format!("service-{number}")),
         ("workers", (1 + number % 999).to_string()),
         ("drain", format!("{}s", 1 + number % 3_000)),
-        ("port", (15_000 + number % 1_000).to_string()),
+        ("depth", (15_000 + number % 1_000).to_string()),
         ("trace", number.is_multiple_of(2).to_string()),
     ];
     for (name, value) in values {
