@@ -366,8 +366,8 @@ fn standby(
 /// Why an engine does not serve `policy` without the webhook that judges the values which the engine leaves to it.
 fn alone(policy: &Policy) -> Unavailable {
     let message = format!(
-        "SidecarPolicy `{}` has `parameters`, and no webhook stands by for unusual values; leave `spec.engine` of all policies of the highest \
-         priority at `Auto`, or set `Webhook`. The operator needs the rights of both engines",
+        "SidecarPolicy `{}` has `parameters`, and no webhook stands by for unusual values: a policy of the highest priority names its engine, the \
+         operator lacks the rights of the webhook, or the policies of the resource are too many for one match condition; set `Webhook`",
         policy.name
     );
     Unavailable::new(Code::NotExpressible, message)

@@ -194,13 +194,20 @@ impl Rows<'_> {
     /// If the template cannot be compared in CEL.
     pub(super) fn is_missing(&self, policy: &Policy, variables: &mut Variables) -> Result<Term, Inexpressible> {
         if policy.has_parameters() {
-            // Its content is not compared where it has values: then the values are not usual.
-            let is_valued = variables.values.are_usual(policy).is_some();
-            let unequal =
-                || Inexpressible::new("it has `parameters`, and pods with other values would have to be compared");
-            // What is stored has its content, and the policy does not act on updates.
-            let is_new = if self.old.is_some() { not(UPDATE) } else { "true".to_owned() };
-            return is_valued.then_some(Term::Plain(is_new)).ok_or_else(unequal);
+            if variables.values.are_usual(policy).is_none() {
+                return Err(Inexpressible::new(
+                    "it has `parameters`, and pods with other values would have to be compared",
+                ));
+            }
+            // Content with values is not compared: what has the names of it gets no other in its place.
+            let names = [self.claimed(policy).has_names(), values::agree(policy, self.access)];
+            let missing = self.without_marker(policy, &variables.short("is_there", all(&names)), variables);
+            // The policy does not act on updates.
+            let new = self.old.map(|_| not(UPDATE));
+            return Ok(match new {
+                Some(new) => Term::Plain(all(&[new, every(vec![missing])])),
+                None => missing,
+            });
         }
         let whole = self.claimed(policy).is_whole(variables)?;
         Ok(self.without_marker(policy, &variables.short("is_whole", whole), variables))

@@ -154,15 +154,23 @@ impl Scene<'_> {
         Ok(terms)
     }
 
-    /// The conditions that no annotation of the workload may be meant for a parameter and miss it: the webhook tells the author.
+    /// The conditions that no annotation of the workload may be meant for a parameter and miss it: the webhook tells the author. What has the
+    /// length of a key may be meant for it; see [`similar`](crate::api::similar).
     fn has_no_misspelt(&self, policy: &Policy, variables: &mut Variables) -> Vec<String> {
         let keys: Vec<&str> =
             policy.parameters().filter_map(|(parameter, _)| parameter.annotation.as_deref()).collect();
-        let prefix = |key: &str| key.split_once('/').map(|(domain, _)| format!("{domain}/"));
         let own = format!("{}.scpol.dev/", policy.name);
-        let prefixes: BTreeSet<String> = keys.iter().filter_map(|key| prefix(key)).chain([own]).collect();
-        let is_near = prefixes.iter().map(|prefix| format!("k.startsWith({})", quoted(prefix)));
-        let is_near = any(&is_near.collect::<Vec<_>>());
+        let mut near = BTreeSet::from([format!("k.startsWith({})", quoted(&own))]);
+        near.extend(keys.iter().filter(|key| !key.starts_with(&own)).filter_map(|key| {
+            let (domain, name) = key.split_once('/')?;
+            let far = 1 + name.len() / 4;
+            let [least, most] = [key.len().saturating_sub(far), key.len() + far];
+            Some(format!(
+                "(k.startsWith({}) && size(k) >= {least} && size(k) <= {most})",
+                quoted(&format!("{domain}/"))
+            ))
+        }));
+        let is_near = any(&near.into_iter().collect::<Vec<_>>());
         let keys = list(keys);
         let mut maps = self.annotations(variables);
         maps.dedup();
@@ -561,7 +569,7 @@ mod tests {
             let found = variables.clone().find(|variable| variable["name"] == name);
             found.unwrap()["expression"].as_str().unwrap().to_owned()
         };
-        assert!(matches("matches").contains("!(request.operation == \"UPDATE\")"), "{}", matches("matches"));
+        assert!(matches("matches").contains("(!(request.operation == \"UPDATE\") && "), "{}", matches("matches"));
         let inject = objects[0]["spec"]["mutations"][0]["jsonPatch"]["expression"].as_str().unwrap();
         assert!(inject.contains("(!(variables.matches) || variables.usual)"), "{inject}");
     }
