@@ -312,6 +312,11 @@ impl<'a> Users<'a> {
             let left = part.replaced(text(&item, VALUE), None, &[]);
             item.extend(left.map(|left| (VALUE.to_owned(), Value::from(left))));
         }
+        // The first part created it.
+        let is_created = || self.marked.contains(pointer.with_trailing_token(VALUE).as_str());
+        if text(&item, VALUE).is_empty() && is_created() {
+            item.remove(VALUE);
+        }
         item
     }
 

@@ -1196,7 +1196,7 @@ fn what_a_container_of_a_policy_shares_is_never_that_of_a_policy_that_adds_the_s
     };
     let joined = json!({"name": "A", "value": "-x", "merge": "Append"});
     let equal = json!({"name": "A", "value": "1"});
-    for (users, variable) in [(equal.clone(), joined), (equal.clone(), equal)] {
+    for (users, variable) in [(json!({"name": "A"}), joined.clone()), (equal.clone(), joined), (equal.clone(), equal)] {
         // Its marker lists something in any case.
         let volumes = json!([{"name": "v", "emptyDir": {}}]);
         let other = policy("alpha", &json!({"template": {"env": [variable], "volumes": volumes}}));
