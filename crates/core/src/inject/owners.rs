@@ -239,8 +239,12 @@ impl<'w> Handover<'w> {
                         (gone.hash == marker.hash || adds()) && is_there(pointer)
                     })
                 };
-                let added = gone.added.iter().filter(is_own).cloned().collect();
-                marker.extend(&Marker { added, ..Marker::default() });
+                let added: Vec<String> = gone.added.iter().filter(is_own).cloned().collect();
+                marker.extend(&Marker { added: added.clone(), ..Marker::default() });
+                // The list around it, too, even if another marker has that: all may go at once.
+                if !added.is_empty() {
+                    inherit_created(pod, policy, marker, [gone], |below| added.iter().any(|own| own == below));
+                }
             }
             inherit_created(pod, policy, marker, &ownerless, is_there);
             *is_changed = marker.added.len() != before;

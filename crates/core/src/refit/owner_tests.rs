@@ -194,3 +194,20 @@ proptest! {
         prop_assert_eq!(rest, body, "{}", injected);
     }
 }
+
+#[test]
+fn a_list_that_two_policies_have_goes_with_the_last_of_them_though_a_third_one_created_it() {
+    // The user has the container `x`, which the last policy names, too, so that it adds nothing to it by itself.
+    let containers =
+        json!([{ "name": "app", "env": [{ "name": "A", "value": "1" }] }, { "name": "x", "image": "x:1" }]);
+    let pod = json!({ "spec": { "containers": containers, "volumes": [{ "name": "v", "emptyDir": {} }] } });
+    let body = json!({ "metadata": { "namespace": "shop", "name": "web" }, "spec": { "template": pod } });
+    let workload = Workload::new(Kind::find("apps", "deployments").unwrap(), body.clone());
+    let mut scene = Scene { workload, policies: Vec::new(), revisions: Vec::new() };
+    let none = [false; ITEMS.len()];
+    let with = |at: usize| std::array::from_fn(|other| other == at);
+    for event in [Event::Roll(2, with(7), false), Event::Roll(0, with(10), false), Event::Split(2, 1, none, none)] {
+        scene.step(&event);
+    }
+    assert_eq!(inject::undo(&scene.workload, None).unwrap().body, body, "{}", scene.workload.body);
+}

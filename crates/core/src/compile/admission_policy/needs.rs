@@ -330,12 +330,8 @@ fn double(nanos: i128) -> String {
 
 /// The condition that the annotations of the pod stay within the limit.
 fn annotations(parts: &[Included<'_>], access: &Access, variables: &mut Variables) -> String {
-    let map = access.entries("annotations", variables);
-    let size_of = match access.shape {
-        Shape::Typed => "size(bytes(k)) + size(bytes(v))",
-        Shape::Free => "size(bytes(k)) + (type(v) == string ? size(bytes(string(v))) : 0)",
-    };
-    let there = variables.define("annotation_bytes", &format!("([0] + {map}.transformList(k, v, {size_of})).sum()"));
+    let (map, size_of) = (access.entries("annotations", variables), size_of_entry(access));
+    let there = annotation_bytes(access, variables);
     let (mut added, mut ours) = (Vec::new(), Vec::new());
     for Included { delivery, is_in } in parts {
         let (template, pointer) = (&delivery.template, access.plain_pointer);
@@ -363,6 +359,20 @@ fn annotations(parts: &[Included<'_>], access: &Access, variables: &mut Variable
         Shape::Free => format!("size({map}) == 0"),
     };
     any(&[lacks, variables.define("is_small", &is_small)])
+}
+
+/// The bytes of the entry `k` with the value `v` of a map of annotations.
+fn size_of_entry(access: &Access) -> &'static str {
+    match access.shape {
+        Shape::Typed => "size(bytes(k)) + size(bytes(v))",
+        Shape::Free => "size(bytes(k)) + (type(v) == string ? size(bytes(string(v))) : 0)",
+    }
+}
+
+/// The bytes of all annotations of the pod.
+pub(super) fn annotation_bytes(access: &Access, variables: &mut Variables) -> String {
+    let (map, size_of) = (access.entries("annotations", variables), size_of_entry(access));
+    variables.define("annotation_bytes", &format!("([0] + {map}.transformList(k, v, {size_of})).sum()"))
 }
 
 // Namespaces

@@ -11,9 +11,10 @@ use super::access::Access;
 use super::cel::{all, any, list, list_of, not, quoted};
 use super::environment::{Environment as _, Given, OBJECT, Variables};
 use super::expressions;
-use super::{Cel, Inexpressible};
+use super::{Cel, Inexpressible, needs};
 use crate::api::v1alpha1::{self, ParameterType, RawObject};
 use crate::capabilities::Capabilities;
+use crate::inject::needs::MAX_ANNOTATIONS;
 use crate::inject::tables::{INNER, LISTS, List, MAPS};
 use crate::parameters::{Parameter, Piece, Role, has_stand_in, pieces, texts};
 use crate::policy::{Policy, VersionedExpression, dialect};
@@ -73,6 +74,8 @@ impl Scene<'_> {
         // Expressions see the workload without the content of policies, and markers list that.
         let mut terms = vec![self.access.has_no_marker()];
         terms.extend(self.has_place(policy, variables)?);
+        // Near the limit the length of each value counts, and this engine has an estimate.
+        terms.push(format!("{} <= {}", needs::annotation_bytes(self.access, variables), MAX_ANNOTATIONS / 2));
         let (mut givens, mut entries) = (Vec::new(), Vec::new());
         for (index, (parameter, expression)) in policy.parameters().enumerate() {
             let given = self.given(parameter, expression, variables)?;
