@@ -12,3 +12,10 @@ pub struct Violation {
     /// The rule for the field, and what to write instead.
     pub message: String,
 }
+
+impl Violation {
+    /// Its field without indexes, and its message: the same fault has the same, also where items before it are left out.
+    pub(crate) fn without_indexes(&self) -> (String, &str) {
+        (self.field.replace(|c: char| c.is_ascii_digit(), ""), &self.message)
+    }
+}

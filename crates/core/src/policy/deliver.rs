@@ -241,16 +241,12 @@ impl Policy {
                 return None;
             }
             let before = faults(self.spec.template.as_ref()?);
-            // Without the index, because items before it may be left out.
-            let kind =
-                |fault: &Violation| (fault.field.replace(|c: char| c.is_ascii_digit(), ""), fault.message.clone());
-            let before: Vec<_> = before.iter().map(kind).collect();
-            let fault = found.into_iter().find(|fault| !before.contains(&kind(fault)))?;
+            let before: Vec<_> = before.iter().map(Violation::without_indexes).collect();
+            let fault = found.into_iter().find(|fault| !before.contains(&fault.without_indexes()))?;
             // One that is the same without the private values does not show them.
-            let is_open = form
-                .written
-                .without_private_values()
-                .is_none_or(|open| faults(&open.spec).iter().any(|other| kind(other) == kind(&fault)));
+            let is_open = form.written.without_private_values().is_none_or(|open| {
+                faults(&open.spec).iter().any(|other| other.without_indexes() == fault.without_indexes())
+            });
             Some(match is_open {
                 true => format!("its values make `{}` invalid: {}", fault.field, fault.message),
                 false => {

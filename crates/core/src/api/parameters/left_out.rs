@@ -19,7 +19,8 @@ pub(in crate::api) fn left_behind(parameters: &Parameters, template: &Template) 
     if !parameters.0.iter().any(is_switch) {
         return Vec::new();
     }
-    let before: Vec<_> = in_template(&json!(template), None).iter().map(kind).collect();
+    let before = in_template(&json!(template), None);
+    let before: Vec<_> = before.iter().map(Violation::without_indexes).collect();
     let mut faults = Vec::new();
     for (number, parameter) in parameters.0.iter().enumerate().filter(|(_, parameter)| is_switch(parameter)) {
         let mut values = vec![None; parameters.0.len()];
@@ -41,7 +42,7 @@ pub(in crate::api) fn left_behind(parameters: &Parameters, template: &Template) 
                 add(place, message);
             }
         }
-        let new = in_template(&left, None).into_iter().find(|fault| !before.contains(&kind(fault)));
+        let new = in_template(&left, None).into_iter().find(|fault| !before.contains(&fault.without_indexes()));
         if let (Some(fault), Some(place)) = (new, parameter.places.iter().find(|place| self::is_switch(place))) {
             add(place, format!("must leave a valid template: `{}` {}", fault.field, fault.message));
         }
@@ -51,11 +52,6 @@ pub(in crate::api) fn left_behind(parameters: &Parameters, template: &Template) 
 
 fn is_switch(place: &Place) -> bool {
     place.leaf.form == Form::Switch
-}
-
-/// A fault without indexes, because items before it may be left out.
-fn kind(fault: &Violation) -> (String, String) {
-    (fault.field.replace(|c: char| c.is_ascii_digit(), ""), fault.message.clone())
 }
 
 /// A part that is left out, by its name.
