@@ -179,9 +179,6 @@ pub trait InServer: Sharing {
     /// The match conditions of a webhook for workloads that this engine left out, because another API server of the cluster does
     /// not run it; none if the engine cannot tell.
     fn left_out(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Option<Value>;
-
-    /// Whether this engine leaves some workloads of `policy` to that webhook, so that it does not serve without it.
-    fn leaves_values(&self, policy: &Policy) -> bool;
 }
 
 /// An engine that answers the API server.
@@ -317,7 +314,8 @@ pub fn drafts(
             // It is written first: until the others follow, it replaces what they inject in an earlier form.
             let standby = standby(server, kind, policies, surroundings)?;
             let better = standby.map(|standby| with(vec![standby], &objects));
-            if let Some(policy) = policies.iter().find(|policy| server.leaves_values(policy)) {
+            // Such an engine leaves unusual values to that object.
+            if let Some(policy) = policies.iter().find(|policy| policy.may_have_parameters()) {
                 return better.map(|better| vec![better]).ok_or_else(|| alone(policy));
             }
             (better, objects)

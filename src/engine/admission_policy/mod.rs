@@ -114,10 +114,6 @@ impl InServer for MutatingAdmissionPolicy {
     fn left_out(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Option<Value> {
         left_out(kind, policies)
     }
-
-    fn leaves_values(&self, policy: &Policy) -> bool {
-        policy.has_parameters() || policy.earlier().is_some_and(|earlier| earlier.has_parameters())
-    }
 }
 
 /// KEP-3962: alpha in 1.32, beta and off by default in 1.34, stable and on in 1.36.

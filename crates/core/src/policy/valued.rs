@@ -90,14 +90,12 @@ impl Policies {
     /// The policies with the values that `workload` gives their parameters, and with the content that it gets if it is new. `old` is the
     /// object before an update.
     pub fn valued(&self, workload: &Workload, old: Option<&Workload>, site: &Site) -> Cow<'_, Self> {
-        let has_any =
-            |policy: &Arc<Policy>| policy.has_parameters() || policy.earlier().is_some_and(|it| it.has_parameters());
         let is_of_kind = |kind: &Arc<Kind>| kind.resource == workload.kind.resource;
         let is_near = |policy: &Policy| {
             policy.kinds.iter().any(is_of_kind) && policy.covers_namespace(workload.namespace())
                 || policy.is_claimed(workload)
         };
-        let needs = |policy: &Arc<Policy>| has_any(policy) && is_near(policy);
+        let needs = |policy: &Arc<Policy>| policy.may_have_parameters() && is_near(policy);
         if !self.in_order.iter().any(needs) {
             return Cow::Borrowed(self);
         }
@@ -169,6 +167,11 @@ impl Policy {
     /// Whether its content has parameters.
     pub fn has_parameters(&self) -> bool {
         self.as_written().parameters().next().is_some()
+    }
+
+    /// Whether the content that it gives some workload has parameters.
+    pub fn may_have_parameters(&self) -> bool {
+        self.has_parameters() || self.earlier().is_some_and(|earlier| earlier.has_parameters())
     }
 
     /// Its parameters, each with its expression.
@@ -249,7 +252,7 @@ impl Policy {
             || self.earlier().is_some_and(|earlier| earlier.values_read_namespaces())
     }
 
-    /// The policy with the values that its marker on `workload` records, whoever wrote the marker.
+    /// The policy with the values that its marker on `workload` records. Users can write it.
     pub fn as_recorded(&self, workload: &Workload) -> Cow<'_, Self> {
         match self.marker(workload).filter(|marker| self.has_parameters() && marker.hash == self.template_hash()) {
             None => Cow::Borrowed(self),
