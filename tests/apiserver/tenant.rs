@@ -60,16 +60,22 @@ fn detail(key: &str, wrong: &str) -> String {
     format!("SCP0245: parameter `{name}`, from annotation `{key}` of the pod: {wrong}")
 }
 
-async fn five_wrong_annotations_are_answered_with_what_to_write() -> Result<()> {
-    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
-    world.enforce("proxy", proxy("Ignore")).await?;
-    let (is_created, told) = created(&world, MEMORY, "256Mi").await?;
+/// Under `Ignore`: a right value, and each wrong one.
+async fn wrong_values_are_answered_with_warnings(world: &World) -> Result<()> {
+    let (is_created, told) = created(world, MEMORY, "256Mi").await?;
     assert_eq!((is_created, told.as_str()), (true, ""));
     for (key, value, wrong) in WRONG {
-        let (is_created, told) = created(&world, key, value).await?;
+        let (is_created, told) = created(world, key, value).await?;
         let warning = format!("Warning: SidecarPolicy `proxy` does not inject this Deployment: {}", detail(key, wrong));
         assert_eq!((is_created, told), (true, warning));
     }
+    Ok(())
+}
+
+async fn five_wrong_annotations_are_answered_with_what_to_write() -> Result<()> {
+    let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
+    world.enforce("proxy", proxy("Ignore")).await?;
+    wrong_values_are_answered_with_warnings(&world).await?;
     let misspelt = ("proxy.scpol.dev/levle", "warn");
     let (is_created, told) = created(&world, misspelt.0, misspelt.1).await?;
     let warning = "Warning: SidecarPolicy `proxy` sees this Deployment: SCP0123: no parameter has the annotation \
@@ -126,13 +132,7 @@ async fn the_server_gives_usual_values_without_the_operator_and_the_webhook_judg
     let (world, operator) = World::with(ControlPlane::builder(Version::NEWEST)).await?.operated(&[]).await?;
     world.enforce("proxy", by("Auto", proxy("Ignore"))).await?;
     assert_eq!(engine_of(&world, "proxy").await?, "MutatingAdmissionPolicy");
-    let (is_created, told) = created(&world, MEMORY, "256Mi").await?;
-    assert_eq!((is_created, told.as_str()), (true, ""));
-    for (key, value, wrong) in WRONG {
-        let (is_created, told) = created(&world, key, value).await?;
-        let warning = format!("Warning: SidecarPolicy `proxy` does not inject this Deployment: {}", detail(key, wrong));
-        assert_eq!((is_created, told), (true, warning));
-    }
+    wrong_values_are_answered_with_warnings(&world).await?;
     let (is_created, told) = created(&world, "proxy.scpol.dev/levle", "warn").await?;
     assert!(is_created && told.contains("did you mean `proxy.scpol.dev/level`?"), "{told}");
     let (_, told) =
