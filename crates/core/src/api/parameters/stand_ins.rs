@@ -6,7 +6,7 @@
 use super::leaves::{Form, Leaf, Rule};
 use super::places::{At, List, Place};
 use super::{Parameter, Parameters};
-use crate::api::v1alpha1::{ParameterType, Template};
+use crate::api::v1alpha1::Template;
 use serde_json::Value;
 
 /// The characters around a stand-in. They are for private use, and no name or value that is checked has them.
@@ -110,7 +110,7 @@ impl Place {
             Form::Number => Role::Number,
             Form::Text | Form::Expanded | Form::Tag => Role::Text,
             Form::Mark => Role::Part,
-            // What is left out changes the list of what is added. The name of a port must be one of the container.
+            // A switch changes which items are added. The name of a port must be one of the container.
             Form::Switch | Form::NumberOrText => return None,
         };
         is_fit.then_some(role)
@@ -187,12 +187,7 @@ impl Parameter {
     /// Whether a marker may claim any value within the bounds: the author of a workload may choose it anyway, or it is a number, because other
     /// admission changes what expressions read.
     pub(crate) fn may_be_forged(&self) -> bool {
-        self.annotation.is_some() || self.is_ordered()
-    }
-
-    /// Whether values of the type are sizes, so that [`Asked::least`] and [`Asked::most`] mean something.
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.of != ParameterType::String && self.of != ParameterType::Boolean
+        self.annotation.is_some() || self.of.is_ordered()
     }
 }
 

@@ -203,9 +203,8 @@ impl Rows<'_> {
             let names = [self.claimed(policy).has_names(), values::agree(policy, self.access)];
             let missing = self.without_marker(policy, &variables.short("is_there", all(&names)), variables);
             // The policy does not act on updates.
-            let new = self.old.map(|_| not(UPDATE));
-            return Ok(match new {
-                Some(new) => Term::Plain(all(&[new, every(vec![missing])])),
+            return Ok(match self.old {
+                Some(_) => Term::Plain(all(&[not(UPDATE), every(vec![missing])])),
                 None => missing,
             });
         }

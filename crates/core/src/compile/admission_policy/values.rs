@@ -1,9 +1,8 @@
 //! The values of parameters, as CEL: [`crate::policy::valued`] in another language, for usual values and new content.
 //!
-//! A value is usual if it is short, has plain characters, and is within its bounds. A workload with another value, with a name of what has
-//! values, with an amount that another one limits, or with an annotation beside those of the parameters, is left as it is, with all its policies: the webhook that stands by is called
-//! for it, judges it as a whole, and gives the reason. So no text of a user comes into a patch unless a pattern has allowed each
-//! of its characters.
+//! A value is usual if it is short, has plain characters, and is within its bounds. This engine leaves all other workloads as they are, with
+//! all policies of the resource. API servers then call the webhook that stands by, which judges the whole workload and gives the reason. So
+//! a pattern has allowed each character of a user that comes into a patch.
 //!
 //! The template has a stand-in in the place of each value. [`Leaf::of`](super::leaf::Leaf::of) takes the operand for it from [`Values`](super::environment::Values).
 
@@ -30,7 +29,7 @@ const MOST_USUAL: usize = 64;
 /// CEL end at 292 years.
 const LONGEST_BOUND: i128 = 99_999 * 3600;
 /// The longest marker of which the webhook that stands by need not judge the values, in bytes. A search in it costs the server a unit for
-/// each ten bytes of it and each ten of what is searched; conditions may cost 2 500 000 (`RuntimeCELCostBudgetMatchConditions`).
+/// each ten bytes of both texts. The server allows match conditions 2 500 000 units (`RuntimeCELCostBudgetMatchConditions`).
 const LONGEST_MARKER: usize = 8 << 10;
 
 /// `policies`, where those with parameters have stand-ins for values.
@@ -118,7 +117,7 @@ impl Scene<'_> {
         Err(Inexpressible::new(why))
     }
 
-    /// The conditions that the workload has nothing with a name of what has values, because this engine does not compare it.
+    /// The conditions that the workload has no item with the name of one with values: this engine does not compare those.
     ///
     /// # Errors
     /// If another policy has the same names, or if values are in what goes into the user's containers.
@@ -315,7 +314,7 @@ fn judged(parameter: &Parameter, text: &str) -> Vec<String> {
         _ => format!("duration({text})"),
     };
     for (bound, is_least) in [(asked.least, true), (asked.most, false)] {
-        let Some((bound, of)) = bound.filter(|_| parameter.is_ordered()) else { continue };
+        let Some((bound, of)) = bound else { continue };
         if parameter.of == ParameterType::Duration && of > LONGEST_BOUND {
             terms.extend(is_least.then(|| "false".to_owned()));
             continue;
