@@ -55,6 +55,9 @@ struct ParameterRow {
     /// Whether the Namespace may have that annotation, or a label of the same key.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     from_namespace: bool,
+    /// Whether an overlay may have it: a container of the sidecar's name in the workload.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    overridable: bool,
     /// The values that it may have, in words.
     allowed: String,
     /// The value where no source gives one.
@@ -138,6 +141,7 @@ impl PolicyRow {
             description: parameter.description.clone(),
             annotation: parameter.annotation.clone(),
             from_namespace: parameter.from_namespace,
+            overridable: parameter.overridable,
             allowed: parameter.allowed(),
             default: parameter.default().map(str::to_owned),
             expression: expression(&parameter.name),
@@ -154,9 +158,13 @@ impl ParameterRow {
     /// The cells of `-o wide`.
     fn cells(&self, policy: &str) -> [String; 8] {
         let by = match &self.annotation {
+            None if self.overridable => "an overlay".to_owned(),
             None => "the policy".to_owned(),
-            Some(key) if self.from_namespace => format!("{key}, also of the Namespace"),
-            Some(key) => key.clone(),
+            Some(key) => {
+                let namespace = if self.from_namespace { ", also of the Namespace" } else { "" };
+                let overlay = if self.overridable { ", or an overlay" } else { "" };
+                format!("{key}{namespace}{overlay}")
+            }
         };
         let default = match (&self.default, &self.expression) {
             (_, Some(_)) => "by its expression".to_owned(),

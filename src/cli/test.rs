@@ -248,7 +248,7 @@ impl Case {
         if !decision.plan(&injected).is_empty() {
             faults.push("injecting again changes something".to_owned());
         }
-        let (mut back, mut original) = (body.clone(), decision.base(&self.workload).body.clone());
+        let (mut back, mut original) = (body.clone(), decision.original(&self.workload).body.clone());
         // A mounted volume that the workload does not define stays.
         let mut is_exact = true;
         for policy in &decision.inject {

@@ -81,8 +81,8 @@ pub struct Decision {
     renewed: Renewed,
 }
 
-/// For each policy of which a workload carries earlier content, exactly: the policies whose markers list it. They are the policy itself,
-/// or others whose place it takes.
+/// For each policy of which a workload carries earlier content, exactly, or an overlay: the policies whose markers list that content. They
+/// are the policy itself, or others whose place it takes.
 type Renewed = BTreeMap<String, Vec<String>>;
 
 /// A policy whose validations the workload must satisfy.
@@ -178,6 +178,9 @@ impl Decision {
         if lost.is_empty() {
             return decision;
         }
+        add_overlaid(&mut decision.renewed, policies, new.bare);
+        let adding: Vec<Arc<Policy>> = enforced().cloned().collect();
+        let new = Side { bare: &without(new.bare, &decision.renewed, &adding), ..new };
         let common_of_loss = Common::of_update(new.bare, site);
         for policy in enforced().filter(|policy| policy.injects()) {
             let common = if lost.contains(&policy.name) { &common_of_loss } else { &common };
@@ -206,6 +209,7 @@ impl Decision {
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let policies = &*policies.valued(workload, None, site);
         let mut renewed = carrying_past(policies, workload);
+        add_overlaid(&mut renewed, policies, workload);
         // Those whose volumes may come back: at last the injected ones.
         let mut adding: Vec<Arc<Policy>> =
             policies.at(workload).filter(|policy| policy.is_enforced()).cloned().collect();
@@ -246,19 +250,35 @@ impl Decision {
 
     /// The injected policies whose earlier content in the workload is replaced.
     pub fn replaced(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.renewed().filter(|policy| self.renewed.get(&policy.name).is_some_and(|markers| !markers.is_empty()))
+    }
+
+    /// The same, with those whose overlay is.
+    fn renewed(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.inject.iter().filter(|policy| self.renewed.contains_key(&policy.name))
     }
 
-    /// `workload` without the earlier contents that this decision replaces.
-    pub fn base<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
-        // A form of the workload that has the present content already stays as it is.
-        let is_past = |name: &str| self.replaced().any(|policy| policy.name == name && !policy.is_recorded(workload));
-        let past = self.renewed.iter().filter(|(name, _)| is_past(name));
-        let past: Renewed = past.map(|(name, markers)| (name.clone(), markers.clone())).collect();
-        match past.is_empty() {
-            true => Cow::Borrowed(workload),
-            false => Cow::Owned(without(workload, &past, &self.inject)),
+    /// `workload` without the earlier contents that this decision replaces: what an undo gives back.
+    pub fn original<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        match self.past(workload) {
+            past if past.is_empty() => Cow::Borrowed(workload),
+            past => Cow::Owned(without_content(workload, &past, &self.inject)),
         }
+    }
+
+    /// The same without the overlays that it replaces.
+    fn base<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        match self.past(workload) {
+            past if past.is_empty() => Cow::Borrowed(workload),
+            past => Cow::Owned(without(workload, &past, &self.inject)),
+        }
+    }
+
+    /// What it replaces in `workload`. A form of the workload that has the present content already stays as it is.
+    fn past(&self, workload: &Workload) -> Renewed {
+        let is_past = |name: &str| self.renewed().any(|policy| policy.name == name && !policy.is_recorded(workload));
+        let past = self.renewed.iter().filter(|(name, _)| is_past(name));
+        past.map(|(name, markers)| (name.clone(), markers.clone())).collect()
     }
 
     /// The same for a workload without earlier contents.
@@ -639,10 +659,10 @@ impl Decision {
         let workload = &*self.view(workload);
         let mut planned = self.planned.take();
         loop {
-            let (replaced, base) = (self.replaced().count(), self.base(workload));
+            let (renewed, base) = (self.renewed().count(), self.base(workload));
             let patch = planned.take().unwrap_or_else(|| self.plan_anew(&base));
             // A policy that fails only now leaves its earlier content where it is.
-            if self.replaced().count() != replaced {
+            if self.renewed().count() != renewed {
                 continue;
             }
             let patch = match base {
@@ -888,9 +908,31 @@ fn can_be_without(workload: &Workload, names: &[String]) -> bool {
     undone.is_some_and(|undone| undone.leftovers.iter().all(is_free))
 }
 
-/// `workload` without what the markers in `renewed` list. Volumes that one of `adding` adds again go even if a container of
-/// the user mounts them.
+/// Adds to `renewed` the `policies` of which `workload` has overlays, and no content.
+fn add_overlaid(renewed: &mut Renewed, policies: &Policies, workload: &Workload) {
+    let enforced = policies.at(workload).filter(|policy| policy.is_enforced() && policy.as_written().is_overridable());
+    for policy in enforced.filter(|policy| !renewed.contains_key(&policy.name)).collect::<Vec<_>>() {
+        let view = policy.view(workload);
+        if policy.marker(&view).is_none() && !policy.as_written().overlays(&view).is_empty() {
+            renewed.insert(policy.name.clone(), Vec::new());
+        }
+    }
+}
+
+/// `workload` without what the markers in `renewed` list, and without overlays of those policies. Volumes that one of `adding` adds again go
+/// even if a container of the user mounts them.
 fn without(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Workload {
+    let mut bare = without_content(workload, renewed, adding);
+    for policy in adding.iter().filter(|policy| renewed.contains_key(&policy.name)) {
+        if let Some(body) = policy.as_written().without_overlays(&policy.view(&bare)) {
+            bare = bare.with_body(body);
+        }
+    }
+    bare
+}
+
+/// The same, with the overlays.
+fn without_content(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Workload {
     let returns = |volume: &str| adding.iter().any(|policy| has_volume(&policy.as_written().spec, volume));
     let mut bare = workload.clone();
     for policy in adding {

@@ -64,7 +64,7 @@ pub(crate) fn holds(workload: &Workload, policies: &Policies, site: &Site) {
         rehearsal(policy, workload, site);
     }
     // Known content of earlier revisions, of policies whose place one takes, and with values of another workload, goes first.
-    let base = decision.base(workload).into_owned();
+    let base = decision.original(workload).into_owned();
     let has_replaced = decision.replaced().next().is_some() || base.body != workload.body;
     assert!(has_replaced || patch.iter().all(|operation| matches!(operation, PatchOperation::Add(_))), "{patch}");
     let injected: Vec<Arc<Policy>> = decision.inject.clone();

@@ -37,7 +37,7 @@ pub(super) fn check(
     let taken = || {
         let mut items = LISTS.iter().flat_map(|list| (list.items)(&template.spec).iter().map(move |item| (list, item)));
         items
-            .find_map(|(list, item)| name_conflict(pod, list, item, template.shows_values()))
+            .find_map(|(list, item)| name_conflict(pod, list, item, template))
             .or_else(|| entry_conflict(pod, template))
             .or_else(|| own.iter().find_map(|own| inner_conflict(own, template)))
             .or_else(|| host_port_conflict(pod, template))
@@ -129,7 +129,7 @@ pub(crate) const PROPAGATION: &str = "mountPropagation";
 /// The propagation that needs a privileged container.
 pub(crate) const BIDIRECTIONAL: &str = "Bidirectional";
 
-fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject, shows_values: bool) -> Option<String> {
+fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject, template: &Template) -> Option<String> {
     let (name, noun) = (list.key_of(item), list.noun);
     if list.scope == Scope::Volumes && pod.claims(name) {
         return Some(format!("{noun} `{name}` exists as a volume claim template"));
@@ -141,7 +141,9 @@ fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject, shows_values: boo
                 return Some(format!("{} `{name}` exists, the template has {article} of that name", other.noun));
             }
             if let Some(difference) = equal::difference(item, there, list.fields) {
-                return Some(format!("{noun} `{name}` exists with {}", difference.described("template", shows_values)));
+                let overlay = template.told_of_overlay(pod.workload, list, there).unwrap_or_default();
+                let difference = difference.described("template", template.shows_values());
+                return Some(format!("{noun} `{name}` exists with {difference}{overlay}"));
             }
         }
     }

@@ -34,7 +34,8 @@ pub struct Marker {
     /// servers.
     pub nulls: Vec<String>,
     /// The values that parameters have in the workload, as `name=value`, with `~0` for `~`, in the order of the policy. A parameter that
-    /// is not here has what stands in the template.
+    /// is not here has what stands in the template. Then the overlays, as `containers/1={…}`: the list, the index in it among the
+    /// containers of the author, and the container.
     pub values: Vec<String>,
 }
 

@@ -20,6 +20,7 @@ mod merge;
 pub(crate) mod mounts;
 pub(crate) mod needs;
 mod obstacle;
+pub(crate) mod overlay;
 pub(crate) mod owners;
 pub(crate) mod part;
 pub(crate) mod pod;

@@ -8,6 +8,7 @@ use super::Template;
 use super::field::{self, FieldEntry};
 use super::listed::{self, LeftoverCause, Listed, What};
 use super::marker::{self, Marker};
+use super::overlay;
 use super::owners::Handover;
 use super::part::{self, ENV, VALUE};
 use super::tables::Scope;
@@ -80,17 +81,21 @@ pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
 }
 
 /// As [`undo`], for the policies for which `is_wanted` is true. The volumes that `returns` names are removed even if
-/// containers that stay mount them, because the caller adds them again.
+/// containers that stay mount them, because the caller adds them again. Overlays come back.
 pub(crate) fn undo_those(
     workload: &Workload,
     is_wanted: impl Fn(&str) -> bool,
     returns: impl Fn(&str) -> bool + Copy,
 ) -> Option<Undone> {
-    undo_known(workload, is_wanted, returns, &[])
+    let mut undone = undo_known(workload, &is_wanted, returns, &[])?;
+    let (gone, kept): (Vec<_>, Vec<_>) = marker::named(workload).partition(|(name, _)| is_wanted(name));
+    let kept: Vec<Marker> = kept.into_iter().map(|(_, marker)| marker).collect();
+    overlay::restore(&mut undone.body, &workload.pod_pointer(), &gone, &kept);
+    Some(undone)
 }
 
 /// As [`undo_those`], with `known` templates of policies: a marker that an earlier release wrote beside others gets what its
-/// policy adds, too.
+/// policy adds, too. Overlays do not come back.
 pub(crate) fn undo_known(
     workload: &Workload,
     is_wanted: impl Fn(&str) -> bool,

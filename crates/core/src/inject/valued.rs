@@ -1,6 +1,7 @@
 //! Templates with parameters: the values that a template has, and those that a marker records.
 
 use super::marker::Marker;
+use super::overlay::Overlay;
 use super::{Template, hash};
 use crate::api::v1alpha1;
 use crate::outside::shown;
@@ -19,6 +20,8 @@ pub(super) struct Valued {
     /// The template as it is written.
     written: Arc<v1alpha1::Template>,
     values: Values,
+    /// The entries of a marker for the overlays of the workload.
+    overlays: Vec<String>,
 }
 
 impl Template {
@@ -31,13 +34,21 @@ impl Template {
         // Its faults have been reported when the policy was accepted.
         let (parameters, _) = Parameters::parse(&self.policy, declared, written);
         // Where values come from counts, because another source means other values. What they are bounded by does not.
-        let source = |it: &v1alpha1::Parameter| json!([it.annotation, it.from_namespace, it.expression]);
+        let source = |it: &v1alpha1::Parameter| match it.overridable {
+            true => json!([it.annotation, it.from_namespace, it.expression, true]),
+            false => json!([it.annotation, it.from_namespace, it.expression]),
+        };
         let sources: Vec<Value> = declared.iter().map(source).collect();
         let hash = hash(&json!({ "template": written, "parameters": parameters.identity(), "sources": sources }));
         let values = vec![None; parameters.iter().count()];
         // A `$(scpol.NAME)` gets what another place of the parameter has.
         let template = Self::with_hash(&self.policy, parameters.applied(written, &values), self.position, hash);
-        let valued = Valued { parameters: Arc::new(parameters), written: Arc::new(written.clone()), values };
+        let valued = Valued {
+            parameters: Arc::new(parameters),
+            written: Arc::new(written.clone()),
+            values,
+            overlays: Vec::new(),
+        };
         Self { valued: Some(Arc::new(valued)), ..template }
     }
 
@@ -63,6 +74,22 @@ impl Template {
         let valued = Self { valued: Some(Arc::new(valued)), ..template };
         let needs = valued.needs.clone().with_values(&valued.value_entries());
         Cow::Owned(Self { needs, ..valued })
+    }
+
+    /// The same template, whose marker records that the workload had `overlays`.
+    #[must_use]
+    pub(crate) fn with_overlays(&self, overlays: &[Overlay]) -> Self {
+        let Some(valued) = &self.valued else { return self.clone() };
+        let overlays = overlays.iter().map(Overlay::entry).collect();
+        let valued = Valued { overlays, ..Valued::clone(valued) };
+        let own = Self { valued: Some(Arc::new(valued)), ..self.clone() };
+        let needs = own.needs.clone().with_values(&own.value_entries());
+        Self { needs, ..own }
+    }
+
+    /// All its parameters; none without any.
+    pub(super) fn all_parameters(&self) -> Option<&Parameters> {
+        self.valued.as_ref().map(|valued| &*valued.parameters)
     }
 
     /// The same template with what stands in it in place of the values of private parameters; none if it has no such value.
@@ -138,14 +165,15 @@ impl Template {
         self.parameters().map(of).collect()
     }
 
-    /// The bytes of its values in a marker.
+    /// The bytes of its values and overlays in a marker.
     pub(crate) fn length_of_values(&self) -> usize {
         self.value_entries().iter().map(|entry| json!(entry).to_string().len()).sum()
     }
 
-    /// The entries of a marker for its values.
+    /// The entries of a marker for its values and overlays.
     pub(super) fn value_entries(&self) -> Vec<String> {
         let given = self.parameters().zip(self.values());
-        given.filter_map(|(parameter, value)| Some(Marker::entry(&parameter.name, value.as_ref()?))).collect()
+        let values = given.filter_map(|(parameter, value)| Some(Marker::entry(&parameter.name, value.as_ref()?)));
+        values.chain(self.valued.iter().flat_map(|valued| valued.overlays.clone())).collect()
     }
 }

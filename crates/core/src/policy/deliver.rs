@@ -12,6 +12,7 @@ use crate::api::rules::Violation;
 use crate::api::v1alpha1::{self, Jobs, NativeSidecars, SidecarPolicySpec};
 use crate::content::{Content, Revision};
 use crate::inject::marker::{MAX_LENGTH, Marker};
+use crate::inject::overlay::Overlay;
 use crate::inject::presence::{Forms, presence, presence_of_items};
 use crate::inject::{self, Conflict, Edit, Loss, Presence, Template, Values};
 use crate::parameters::Parameter;
@@ -212,6 +213,15 @@ impl Policy {
             made.entry(values.to_vec()).or_insert(form).clone()
         });
         Self { share: Share::All, added: Added { form, ..self.added.clone() }, ..self.clone() }
+    }
+
+    /// The same policy, whose marker records that the workload had `overlays`.
+    pub(super) fn with_overlays(self, overlays: &[Overlay]) -> Self {
+        if overlays.is_empty() {
+            return self;
+        }
+        let form = Arc::new(Form::of(self.as_written().with_overlays(overlays)));
+        Self { added: Added { form, ..self.added }, ..self }
     }
 
     /// The same policy with a stand-in for each value of its parameters; none if it has no parameters. See [`Template::with_stand_ins`].

@@ -15,15 +15,16 @@ use crate::api::code::Code;
 use crate::api::similar;
 use crate::api::v1alpha1::Parameter as Declared;
 use crate::inject::marker::Marker;
+use crate::inject::overlay::Overlay;
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS};
 use crate::inject::{Presence, Values, marker, undo_anywhere};
 use crate::outside::{cut, shown};
-use crate::parameters::Parameter;
+use crate::parameters::{Laid, Parameter};
 use crate::workload::{Kind, MAKERS, MAKERS_ONCE, Workload};
 use admission_cel::{Budget, Failure, Gives};
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ use std::sync::Arc;
 pub enum Source {
     /// The template: nothing else gives one.
     Template,
+    /// An overlay: the path of the place.
+    Overlay(String),
     /// An annotation of the pod template, or of the pod.
     OfPod(String),
     /// An annotation of the workload.
@@ -48,6 +51,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Template => write!(f, "the template"),
+            Self::Overlay(path) => write!(f, "`{path}` of the workload"),
             Self::OfPod(key) => write!(f, "annotation `{key}` of the pod"),
             Self::OfWorkload(key) => write!(f, "annotation `{key}`"),
             Self::OfNamespace(noun, key) => write!(f, "{noun} `{key}` of the Namespace"),
@@ -99,10 +103,10 @@ impl Policies {
         if !self.in_order.iter().any(needs) {
             return Cow::Borrowed(self);
         }
-        let bare = without_policies(workload, self.at(workload).map(AsRef::as_ref));
-        let old_bare = old.and_then(|old| without_policies(old, self.at(old).map(AsRef::as_ref)));
-        let old = old.map(|old| (old, old_bare.as_ref().unwrap_or(old)));
-        let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old, is_new: old.is_none() };
+        let bare = Bare::of(workload, self.at(workload).map(AsRef::as_ref));
+        let old_bare = old.map(|old| (old, Bare::of(old, self.at(old).map(AsRef::as_ref))));
+        let old = old_bare.as_ref().map(|(old, bare)| (*old, bare));
+        let sides = Sides { workload, bare: &bare, old, is_new: old.is_none() };
         let mut policies = self.clone();
         for policy in policies.in_order.iter_mut().filter(|policy| needs(policy)) {
             *policy = Arc::new(policy.at(workload).valued(sides, site));
@@ -144,6 +148,49 @@ fn without_policies<'a>(workload: &Workload, policies: impl Iterator<Item = &'a 
     Some(workload.with_body(bare))
 }
 
+/// A workload as expressions see it: without what policies have added, and without overlays.
+struct Bare<'a> {
+    workload: Cow<'a, Workload>,
+    /// The overlays, by the name of the policy.
+    overlays: BTreeMap<String, Vec<Overlay>>,
+}
+
+impl<'a> Bare<'a> {
+    /// `workload` without the content and the overlays of `policies`.
+    fn of<'p>(workload: &'a Workload, policies: impl Iterator<Item = &'p Policy>) -> Self {
+        let policies: Vec<&Policy> = policies.collect();
+        let bare = without_policies(workload, policies.iter().copied()).map_or(Cow::Borrowed(workload), Cow::Owned);
+        let mut overlays = BTreeMap::new();
+        for policy in policies.into_iter().filter(|policy| policy.as_written().is_overridable()) {
+            let found = policy.as_written().overlays(&policy.view(&bare));
+            if !found.is_empty() {
+                overlays.insert(policy.name.clone(), (policy.view(&bare).pod_pointer(), found));
+            }
+        }
+        if overlays.is_empty() {
+            return Self { workload: bare, overlays: BTreeMap::new() };
+        }
+        let mut body = bare.body.clone();
+        for (pod, overlay) in overlays.values().flat_map(|(pod, all)| all.iter().map(move |overlay| (pod, overlay))) {
+            overlay.remove(&mut body, pod);
+        }
+        let overlays = overlays.into_iter().map(|(policy, (_, overlays))| (policy, overlays)).collect();
+        Self { workload: Cow::Owned(workload.with_body(body)), overlays }
+    }
+
+    /// The overlays of `policy`.
+    fn overlays(&self, policy: &Policy) -> &[Overlay] {
+        self.overlays.get(&policy.name).map_or(&[], Vec::as_slice)
+    }
+
+    /// What they give the parameter `at` of `policy`.
+    fn laid(&self, policy: &Policy, at: usize, parameter: &Parameter) -> Option<Laid> {
+        let mut all = self.overlays(policy).iter().filter_map(|overlay| overlay.values.get(at)?.clone());
+        let first = all.next()?;
+        Some(all.fold(first, |first, other| first.and(&other, parameter)))
+    }
+}
+
 /// Whether `workload` is one that a controller has made from a template with the content that `marker` lists: a pod, or the Job of a CronJob.
 /// Users can write that, too.
 fn is_made(workload: &Workload, marker: &Marker) -> bool {
@@ -155,10 +202,9 @@ fn is_made(workload: &Workload, marker: &Marker) -> bool {
 #[derive(Clone, Copy)]
 struct Sides<'a> {
     workload: &'a Workload,
-    /// Without what policies have added.
-    bare: &'a Workload,
+    bare: &'a Bare<'a>,
     /// Before an update: the same two.
-    old: Option<(&'a Workload, &'a Workload)>,
+    old: Option<(&'a Workload, &'a Bare<'a>)>,
     /// Whether it is created now, and has not been injected.
     is_new: bool,
 }
@@ -267,8 +313,8 @@ impl Policy {
             return Cow::Borrowed(self);
         }
         let others = all.at(workload).map(AsRef::as_ref).filter(|other: &&Self| other.name != self.name);
-        let bare = without_policies(workload, std::iter::once(self).chain(others));
-        let sides = Sides { workload, bare: bare.as_ref().unwrap_or(workload), old: None, is_new: false };
+        let bare = Bare::of(workload, std::iter::once(self).chain(others));
+        let sides = Sides { workload, bare: &bare, old: None, is_new: false };
         Cow::Owned(self.valued(sides, site))
     }
 
@@ -276,9 +322,10 @@ impl Policy {
         if !self.has_parameters() {
             return self.clone();
         }
-        let wanted = self.wanted(&self.view(sides.bare), site);
+        let wanted = self.wanted(sides.bare, site);
+        let overlays = sides.bare.overlays(self);
         if let Some(kept) = self.kept(sides, &wanted, site) {
-            return kept;
+            return kept.with_overlays(overlays);
         }
         let before = sides.old.and_then(|old| self.before(old, &wanted, site)).unwrap_or_default();
         let given: Vec<Given> = wanted
@@ -289,7 +336,7 @@ impl Policy {
                 _ => given,
             })
             .collect();
-        self.with_given(given, site)
+        self.with_given(given, overlays, site)
     }
 
     /// The policy with the values of the marker on the workload, if the content is there with them and each may be.
@@ -334,12 +381,12 @@ impl Policy {
     /// For an update of `old`, which is `bare` without the content of policies, the values that stay, by the index of the parameter: those of its marker whose sources have not changed.
     fn before(
         &self,
-        (old, bare): (&Workload, &Workload),
+        (old, bare): (&Workload, &Bare<'_>),
         wanted: &[Given],
         site: &Site,
     ) -> Option<Vec<Option<Option<String>>>> {
         let marker = self.current_marker(&self.view(old))?;
-        let sources = self.wanted(&self.view(bare), site);
+        let sources = self.wanted(bare, site);
         let values = self.as_written().recorded(&marker, |parameter, value| parameter.judge(value).is_ok());
         let stays = |(at, value): (usize, Option<String>)| {
             let (then, now) = (&sources[at], &wanted[at]);
@@ -357,11 +404,16 @@ impl Policy {
     }
 
     /// What the sources give for `workload`, which has no content of policies.
-    fn wanted(&self, workload: &Workload, site: &Site) -> Vec<Given> {
-        let mut budget = Budget::validations();
+    fn wanted(&self, bare: &Bare<'_>, site: &Site) -> Vec<Given> {
+        let (mut budget, workload) = (Budget::validations(), &*self.view(&bare.workload));
         let parameters = self.as_written().parameters().zip(self.added.expressions.iter());
-        let given = parameters.map(|(parameter, expression)| {
-            let (source, text) = match self.source(parameter, expression.as_ref(), workload, (site, &mut budget)) {
+        let given = parameters.enumerate().map(|(at, (parameter, expression))| {
+            let found = match bare.laid(self, at, parameter) {
+                Some(Laid { path, text: Ok(text) }) => Ok((Source::Overlay(path), Some(text))),
+                Some(Laid { path, text: Err(wrong) }) => Err((Source::Overlay(path), wrong)),
+                None => self.source(parameter, expression.as_ref(), workload, (site, &mut budget)),
+            };
+            let (source, text) = match found {
                 Ok((source, text)) => (source, Ok(text)),
                 Err((source, wrong)) => (source, Err(wrong)),
             };
@@ -420,7 +472,7 @@ impl Policy {
     }
 
     /// The policy with the values of `given`, or with the first that is wrong.
-    fn with_given(&self, given: Vec<Given>, site: &Site) -> Self {
+    fn with_given(&self, given: Vec<Given>, overlays: &[Overlay], site: &Site) -> Self {
         let reason = |detail: String| {
             let code = if detail.ends_with(UNREAD) { Code::NamespaceUnreadable } else { Code::ParameterRefused };
             Reason { row: 8, code, detail }
@@ -430,7 +482,7 @@ impl Policy {
             return self.clone().with_valuation(Valuation { given, refused: Some(refused) });
         }
         let values: Values = given.iter().filter_map(|given| given.value.clone().ok()).collect();
-        let policy = self.with_values(&values);
+        let policy = self.with_values(&values).with_overlays(overlays);
         let refused = policy.fault_of_values(site).map(reason);
         policy.with_valuation(Valuation { given, refused })
     }

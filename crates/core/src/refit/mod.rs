@@ -485,6 +485,8 @@ fn plan<'a>(
     let (base, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
     let base = workload.with_body(base);
+    // One of a workload that has not been injected: an undo of the marker gives none back.
+    let base = to.as_written().without_overlays(&base).map_or(base.clone(), |body| base.with_body(body));
     // Without those that carry an earlier template, because its containers would count as the user's own.
     let marker_of = |policy: &Policy| marker::read(workload, &policy.name);
     let is_current = |policy: &Policy| marker_of(policy).is_none_or(|marker| marker.hash == policy.template_hash());

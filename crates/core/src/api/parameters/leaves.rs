@@ -207,6 +207,12 @@ impl Leaf {
         ends.iter().any(|end| self.path.ends_with(end))
     }
 
+    /// Whether overlays can have it, where it is in a container.
+    pub(super) fn is_overlaid(&self) -> bool {
+        let paths = ["containers[NAME].image", "containers[NAME].env[NAME].value"];
+        paths.contains(&self.path) || self.path.starts_with("containers[NAME].resources.")
+    }
+
     /// Whether the value decides which image runs.
     pub(super) fn is_image(&self) -> bool {
         self.form == Tag || self.path.ends_with(".image")

@@ -11,6 +11,7 @@
 //! | `types`, `limits`, `forms` | texts as values; bounds; the forms of images, labels and paths |
 //! | `stand_ins` | templates for an engine that computes values itself |
 //! | `parse`, `words` | the faults of a policy; names in messages |
+//! | `overlays` | the values of a container that the author of a workload declares by a sidecar's name |
 //! | `left_out` | the faults of a template without what a Boolean leaves out |
 
 mod forms;
@@ -18,6 +19,7 @@ mod leaves;
 mod left_out;
 mod limits;
 mod marks;
+mod overlays;
 mod parse;
 mod paths;
 mod places;
@@ -36,6 +38,7 @@ use serde_json::{Value, json};
 
 pub use leaves::markdown;
 pub(super) use left_out::left_behind;
+pub(crate) use overlays::Laid;
 pub(super) use parse::{foreign_images, not_granted};
 pub(crate) use stand_ins::{Piece, Role, has_stand_in, pieces, texts};
 
@@ -56,6 +59,8 @@ pub struct Parameter {
     pub annotation: Option<String>,
     /// Whether the Namespace may have the value, by that key.
     pub from_namespace: bool,
+    /// Whether an overlay may have the value: see [`Parameters::overlay`].
+    pub overridable: bool,
     limits: Limits,
     /// What the places take, of values with an order.
     range: Range,

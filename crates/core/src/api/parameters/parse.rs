@@ -127,12 +127,18 @@ fn read(policy: &str, declared: &v1alpha1::Parameter, template: &Template) -> (P
             faults.push((format!("enum[{index}]"), fault));
         }
     }
+    if declared.overridable && !places.iter().any(Place::is_overlaid) {
+        let message =
+            "must be left out, because none of `paths` is the image, a variable, a request or a limit of a container";
+        faults.push(("overridable".to_owned(), message.to_owned()));
+    }
     let parameter = Parameter {
         name: declared.name.clone(),
         description: declared.description.clone(),
         of,
         annotation,
         from_namespace: declared.from_namespace,
+        overridable: declared.overridable,
         limits,
         range,
         places,

@@ -108,10 +108,8 @@ impl Place {
         let text = match (self.leaf.form, &value) {
             (Form::Switch, _) => return Ok(Some("true".to_owned())),
             (Form::Mark, _) => return Ok(None),
-            (_, Value::String(text)) => text.clone(),
             (Form::Number, Value::Number(number)) if of == ParameterType::Duration => format!("{number}s"),
-            (_, Value::Number(number)) => number.to_string(),
-            _ => return Err("must be one value in the template, a text or a number".to_owned()),
+            _ => text_of(&value).ok_or("must be one value in the template, a text or a number")?,
         };
         if self.leaf.form != Form::Tag {
             return Ok(Some(text));
@@ -120,6 +118,12 @@ impl Place {
             return Err(format!("must be an image without a digest in the template, not {}", quoted(&text)));
         }
         Ok(forms::split_tag(&text).1.map(str::to_owned))
+    }
+
+    /// Whether an overlay can have the value. Servers give probes, ports and pull policies values of their own before admission, so those of
+    /// the author cannot be told from them.
+    pub(super) fn is_overlaid(&self) -> bool {
+        matches!(self.at, At::Item(List::Containers | List::InitContainers, ..)) && self.leaf.is_overlaid()
     }
 
     /// Why `text`, a value of the type `of`, does not fit here.
@@ -297,6 +301,15 @@ impl At {
                 item.remove(key);
             }
         }
+    }
+}
+
+/// A single value as text; none if it is something else.
+pub(super) fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
     }
 }
 

@@ -187,7 +187,7 @@ impl Parameter {
     /// Whether a marker may claim any value within the bounds: the author of a workload may choose it anyway, or it is a number, because other
     /// admission changes what expressions read.
     pub(crate) fn may_be_forged(&self) -> bool {
-        self.annotation.is_some() || self.of.is_ordered()
+        self.annotation.is_some() || self.overridable || self.of.is_ordered()
     }
 }
 

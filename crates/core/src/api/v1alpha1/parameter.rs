@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A value of the template that differs between workloads.
 ///
-/// The value comes from the first that is there: the annotation of the pod template or the workload, the annotation or
+/// The value comes from the first that is there: an overlay (`overridable`), the annotation of the pod template or the workload, the annotation or
 /// label of the Namespace (`fromNamespace`), the `expression`, the template itself. A value that does not fit is a failure
 /// of the policy for this workload, as `failurePolicy` says; the next source is not asked.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -69,6 +69,12 @@ pub struct Parameter {
     /// Of the two, the annotation wins. It needs an `annotation`. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_namespace: bool,
+
+    /// Whether the author of a workload may set the value by an overlay, too: a container of the sidecar's name that has only such
+    /// values, and no image or `image: auto`. It is for the image, variables, requests and limits of containers, and wins over all other
+    /// sources. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overridable: bool,
 
     /// A CEL expression for the value where nothing else gives one, over `object`, `namespaceObject` and `template`, which is the
     /// pod template (of a pod, the pod). It sees the workload without sidecars of policies. Default: none. Example:
