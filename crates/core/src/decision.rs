@@ -938,6 +938,7 @@ fn without_content(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>
     for policy in adding {
         let Some(names) = renewed.get(&policy.name) else { continue };
         let view = policy.view(&bare);
+        let view = policy.settled(&view);
         if let Some(undone) = inject::undo_those(&view, |name| names.iter().any(|other| other == name), returns) {
             bare = bare.with_body(undone.body);
         }

@@ -8,14 +8,18 @@ use super::Template;
 use super::conflict::VOLUME_MOUNTS;
 use super::defaults::is_default;
 use super::equal::{PULL_POLICY, PULLED};
+use super::listed::{self, Listed};
 use super::marker::{self, Marker};
 use super::tables::{CONTAINERS, INIT_CONTAINERS, List};
-use super::value::text;
+use super::value::{nanos, text};
+use crate::api::MARKER_PREFIX;
 use crate::api::v1alpha1::RawObject;
 use crate::outside::shown;
-use crate::parameters::{Laid, Parameters};
+use crate::parameters::{Field, Laid, Parameters};
 use crate::workload::Workload;
+use json_patch::jsonptr::PointerBuf;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// An overlay of a workload.
@@ -82,6 +86,31 @@ impl Template {
         Some(body)
     }
 
+    /// The body of `workload` as if its author had not changed overridable values since the injection that `marker` records: with the values
+    /// of the marker in these places, and those of the author in the overlays of the marker. None if nothing was changed. Pods keep what they
+    /// have: others resize them.
+    fn settled(&self, workload: &Workload, marker: &Marker) -> Option<Value> {
+        let parameters = self.overridable_parameters().filter(|_| !workload.kind.is_pod())?;
+        let at = workload.pod_pointer();
+        let (added, mut settled) = (self.as_listed(&at, marker), Settled::of(workload, marker));
+        for (list, own) in [(CONTAINERS, &self.spec.containers), (INIT_CONTAINERS, &self.spec.init_containers)] {
+            for name in own.iter().map(name_of) {
+                let fields = parameters.overridable(list, name);
+                // As a native sidecar, a container is in the other list.
+                let places = [CONTAINERS, INIT_CONTAINERS].into_iter().filter_map(|list| {
+                    let pointer = format!("{at}{}", PointerBuf::from_tokens(["spec", list, name]));
+                    marker.added.contains(&pointer).then(|| Listed::parse(&at, &pointer))?
+                });
+                for listed in places {
+                    if let Some((wanted, _)) = added.item(&listed) {
+                        settled.settle((list, name), &listed, wanted, &fields);
+                    }
+                }
+            }
+        }
+        settled.is_changed.then(|| settled.with_marker(&self.marker_key, marker))
+    }
+
     /// The containers of `workload` that have the name of one of its own in the same list, each with the list and the index.
     fn declared<'w>(&'w self, workload: &'w Workload) -> impl Iterator<Item = (&'static str, usize, &'w RawObject)> {
         let lists = [(CONTAINERS, &self.spec.containers), (INIT_CONTAINERS, &self.spec.init_containers)];
@@ -107,6 +136,21 @@ impl Template {
     }
 }
 
+/// `workload` as if its author had not changed overridable values in the content under the marker `key`, which one of `known` added: see
+/// [`Template::settled`].
+pub(crate) fn settled<'w, 't>(
+    workload: &'w Workload,
+    key: &str,
+    known: impl IntoIterator<Item = &'t Template>,
+) -> Cow<'w, Workload> {
+    let marker = workload.pod_annotation(key).and_then(marker::parse);
+    let body = marker.and_then(|marker| {
+        let of_marker = known.into_iter().find(|template| template.hash == marker.hash)?;
+        of_marker.settled(workload, &marker)
+    });
+    body.map_or(Cow::Borrowed(workload), |body| Cow::Owned(workload.with_body(body)))
+}
+
 impl Overlay {
     /// Its entry in the values of a marker.
     pub(crate) fn entry(&self) -> String {
@@ -129,6 +173,93 @@ impl Overlay {
             items.retain(|item| item["name"] != self.container["name"]);
         }
     }
+}
+
+/// A workload whose values go from its containers into the overlays of its marker.
+struct Settled {
+    pod: String,
+    body: Value,
+    overlays: Vec<Overlay>,
+    is_changed: bool,
+}
+
+impl Settled {
+    fn of(workload: &Workload, marker: &Marker) -> Self {
+        let overlays = marker.values.iter().filter_map(|entry| Overlay::of_entry(entry)).collect();
+        Self { pod: workload.pod_pointer(), body: workload.body.clone(), overlays, is_changed: false }
+    }
+
+    /// Gives the container at `listed` the values of `wanted` in `fields`, and its own values to the overlay of `name` in `list`.
+    fn settle(&mut self, (list, name): (&'static str, &str), listed: &Listed, wanted: &RawObject, fields: &[Field]) {
+        let index = self.own_containers(list);
+        let pod = self.body.pointer_mut(&self.pod);
+        let there = pod.and_then(|pod| {
+            let place = listed::locate(pod, &listed.tokens).ok()?;
+            pod.pointer_mut(&place)?.as_object_mut()
+        });
+        let Some(there) = there else { return };
+        let is_its = |overlay: &Overlay| overlay.list == list && name_of(&overlay.container) == name;
+        let known = self.overlays.iter().position(is_its);
+        let new = || Overlay {
+            list,
+            index,
+            container: RawObject::from_iter([("name".to_owned(), name.into())]),
+            values: Vec::new(),
+        };
+        let mut overlay = known.map_or_else(new, |at| self.overlays[at].clone());
+        let before = there.clone();
+        for field in fields.iter().chain([&Field::Image]) {
+            let (was, is) = (field.get(wanted).cloned(), field.get(there).cloned());
+            // A manifest that is applied again may have `image: auto`.
+            let is_placeholder = *field == Field::Image && is.is_none();
+            let is_taken = is.is_none() && field.get(&overlay.container).is_some();
+            let is_set = is.is_some() && fields.contains(field);
+            if are_same(field, was.as_ref(), is.as_ref()) || !(is_placeholder || is_taken || is_set) {
+                continue;
+            }
+            field.set(there, was, field.index(wanted));
+            if !is_placeholder {
+                field.set(&mut overlay.container, is, usize::MAX);
+            }
+        }
+        if *there == before {
+            return;
+        }
+        self.is_changed = true;
+        match known {
+            Some(at) => self.overlays[at] = overlay,
+            None => self.overlays.push(overlay),
+        }
+    }
+
+    /// How many containers of `list` are not of policies.
+    fn own_containers(&self, list: &str) -> usize {
+        let pod = self.body.pointer(&self.pod).unwrap_or(&Value::Null);
+        let markers = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+        let markers = markers
+            .filter(|(key, _)| key.starts_with(MARKER_PREFIX))
+            .filter_map(|(_, value)| marker::parse(value.as_str()?));
+        let injected: HashSet<String> =
+            markers.flat_map(|marker| marker.added).filter_map(|pointer| marker::container(&pointer)).collect();
+        let items = pod["spec"][list].as_array().into_iter().flatten();
+        items.filter(|item| item["name"].as_str().is_none_or(|name| !injected.contains(name))).count()
+    }
+
+    /// The body, in which `marker` has the overlays.
+    fn with_marker(mut self, key: &str, marker: &Marker) -> Value {
+        let values = marker.values.iter().filter(|entry| Overlay::of_entry(entry).is_none()).cloned();
+        let values = values.chain(self.overlays.iter().map(Overlay::entry)).collect();
+        if let Some(annotations) = self.body.pointer_mut(&format!("{}/metadata/annotations", self.pod)) {
+            annotations[key] = Marker { values, ..marker.clone() }.to_value();
+        }
+        self.body
+    }
+}
+
+/// Whether two values of `field` are the same, as 1Gi and 1024Mi are.
+fn are_same(field: &Field, one: Option<&Value>, other: Option<&Value>) -> bool {
+    let size = |value: Option<&Value>| value.filter(|_| matches!(field, Field::Amount(..))).and_then(nanos);
+    one == other || size(one).is_some() && size(one) == size(other)
 }
 
 /// Gives `body`, which has its pod at `pod`, the overlays that the markers `gone` list. The markers that stay are `kept`.

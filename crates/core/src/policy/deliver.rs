@@ -18,6 +18,7 @@ use crate::inject::{self, Conflict, Edit, Loss, Presence, Template, Values};
 use crate::parameters::Parameter;
 use crate::workload::{Kind, Workload};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -429,6 +430,15 @@ impl Policy {
         presence_of_items(&self.view(workload), &self.added.form.written, self.forms(&workload.kind))
     }
 
+    /// `workload` as if its author had not changed overridable values in the content that it carries: the marker has them, as an overlay.
+    pub(crate) fn settled<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        let known = || [self.as_written()].into_iter().chain(self.past().map(|past| &past.template));
+        if !known().any(Template::is_overridable) {
+            return Cow::Borrowed(workload);
+        }
+        inject::overlay::settled(workload, self.marker_key(), known())
+    }
+
     /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.
     pub fn is_injected(&self, workload: &Workload) -> bool {
         self.is_injected_beside(workload, [])
@@ -446,6 +456,7 @@ impl Policy {
     /// Whether `workload` has, under the policy's marker, exactly what an earlier content of it added. `workload` is a
     /// [`Self::view`].
     pub(crate) fn carries_past(&self, workload: &Workload) -> bool {
+        let workload = &*self.settled(workload);
         let Some(marker) = self.added.form.written.marker(workload) else { return false };
         let at = workload.pod_pointer();
         let mut of_marker = self.past().filter(|past| past.template.hash == marker.hash);
@@ -455,26 +466,29 @@ impl Policy {
 
     /// Whether `workload` has exactly the present content with other values, which `marker` records: it was copied, or its sources have
     /// changed before it was made anew.
-    pub(super) fn carries_other_values(&self, workload: &Workload, marker: &Marker) -> bool {
+    fn carries_other_values(&self, workload: &Workload, marker: &Marker) -> bool {
+        self.has_parameters() && self.as_written().differs_in_values(marker) && self.carries_values(workload, marker)
+    }
+
+    /// Whether `workload` has exactly the present content with the values that `marker` records.
+    pub(super) fn carries_values(&self, workload: &Workload, marker: &Marker) -> bool {
         let written = self.as_written();
-        let is_other = self.has_parameters() && marker.hash == written.hash && written.differs_in_values(marker);
-        is_other && inject::edits::is_exact(workload, &written.as_listed(&workload.pod_pointer(), marker), marker)
+        marker.hash == written.hash
+            && inject::edits::is_exact(workload, &written.as_listed(&workload.pod_pointer(), marker), marker)
     }
 
     /// The same for an earlier content or the present one.
     pub(crate) fn carries_known(&self, workload: &Workload) -> bool {
-        let is_present = |marker: Marker| {
-            let written = &self.added.form.written;
-            marker.hash == written.hash
-                && inject::edits::is_exact(workload, &written.as_listed(&workload.pod_pointer(), &marker), &marker)
-        };
+        let workload = &*self.settled(workload);
+        let is_present = |marker: Marker| self.carries_values(workload, &marker);
         self.added.form.written.marker(workload).is_some_and(is_present) || self.carries_past(workload)
     }
 
     /// How `workload` differs from what the content that its marker names added to it. Empty without a marker, or if that content
     /// is unknown.
     pub fn edits(&self, workload: &Workload) -> Vec<Edit> {
-        let (workload, written) = (&*self.view(workload), &self.added.form.written);
+        let view = self.view(workload);
+        let (workload, written) = (&*self.settled(&view), &self.added.form.written);
         let Some(marker) = written.marker(workload) else { return Vec::new() };
         let past = || self.past().map(|past| &past.template).find(|past| past.hash == marker.hash);
         let Some(added) = Some(written).filter(|own| own.hash == marker.hash).or_else(past) else { return Vec::new() };

@@ -103,8 +103,9 @@ impl Policies {
         if !self.in_order.iter().any(needs) {
             return Cow::Borrowed(self);
         }
+        let (workload, old) = (&*self.settled(workload), old.map(|old| self.settled(old)));
         let bare = Bare::of(workload, self.at(workload).map(AsRef::as_ref));
-        let old_bare = old.map(|old| (old, Bare::of(old, self.at(old).map(AsRef::as_ref))));
+        let old_bare = old.as_ref().map(|old| (&**old, Bare::of(old, self.at(old).map(AsRef::as_ref))));
         let old = old_bare.as_ref().map(|(old, bare)| (*old, bare));
         let sides = Sides { workload, bare: &bare, old, is_new: old.is_none() };
         let mut policies = self.clone();
@@ -113,6 +114,19 @@ impl Policies {
             policies.valued.push(policy.clone());
         }
         Cow::Owned(policies)
+    }
+
+    /// `workload` as if its author had not changed overridable values in what it carries: see [`Policy::settled`].
+    fn settled<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        let mut settled = Cow::Borrowed(workload);
+        for policy in self.at(workload) {
+            let of_policy = match policy.settled(&policy.view(&settled)) {
+                Cow::Owned(of_policy) => Some(workload.with_body(of_policy.body)),
+                Cow::Borrowed(_) => None,
+            };
+            settled = of_policy.map_or(settled, Cow::Owned);
+        }
+        settled
     }
 }
 
@@ -312,6 +326,7 @@ impl Policy {
         if !self.has_parameters() {
             return Cow::Borrowed(self);
         }
+        let workload = &*all.settled(workload);
         let others = all.at(workload).map(AsRef::as_ref).filter(|other: &&Self| other.name != self.name);
         let bare = Bare::of(workload, std::iter::once(self).chain(others));
         let sides = Sides { workload, bare: &bare, old: None, is_new: false };
@@ -366,7 +381,7 @@ impl Policy {
         }
         // Content that was copied gets the values of its new place.
         let is_new = sides.is_new && !is_known && !is_made && !(0..wanted.len()).all(is_given);
-        if is_new && self.carries_other_values(workload, &marker) {
+        if is_new && self.carries_values(workload, &marker) {
             return None;
         }
         // Other admission changes what expressions read in pods. A workload that a controller has made lacks the sources of its owner.
@@ -550,5 +565,7 @@ fn told(given: &Given, wrong: &str) -> String {
     }
 }
 
+#[cfg(test)]
+mod overlays;
 #[cfg(test)]
 mod tests;

@@ -229,9 +229,16 @@ pub fn template_update<'a>(
     from: impl IntoIterator<Item = &'a Revision>,
     goal: Goal<'_>,
 ) -> Result<TemplateChange, Unchanged> {
-    let workload = &*goal.to.view(workload);
-    let known = from.into_iter().map(|from| &from.template).chain(goal.replaced());
+    let stored = &*goal.to.view(workload);
+    let known: Vec<&Template> = from.into_iter().map(|from| &from.template).chain(goal.replaced()).collect();
     let names: Vec<&str> = goal.to.marker_names().collect();
+    let settled = names.iter().fold(Cow::Borrowed(stored), |workload, name| {
+        match inject::overlay::settled(&workload, &marker::key(name), known.iter().copied()) {
+            Cow::Owned(settled) => Cow::Owned(settled),
+            Cow::Borrowed(_) => workload,
+        }
+    });
+    let workload = &*settled;
     let is_in_force = |name: &str, _: &Marker| goal.policies.iter().any(|policy| policy.name == name);
     let forgotten = owners::forgotten(workload, &names, is_in_force);
     let bare = (!forgotten.is_empty()).then(|| owners::without_markers(workload, &forgotten));
@@ -241,7 +248,7 @@ pub fn template_update<'a>(
     let valued = decision.injected(&goal.to.name).cloned();
     let goal = Goal { to: valued.as_deref().unwrap_or(goal.to), ..goal };
     let planned = plan(&own.workload, own.marker.as_ref(), goal, &decision)?;
-    own.change(workload, planned.body, planned.leftovers, goal.policies)
+    own.change(stored, planned.body, planned.leftovers, goal.policies)
 }
 
 /// The change that takes what the revision `from` added out of the pod template of `workload`. `policies` are those in

@@ -9,8 +9,9 @@ use super::tokens::{Token, tokens};
 use super::words::shown;
 use super::{Parameter, Parameters};
 use crate::api::v1alpha1::RawObject;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
+use std::fmt;
 
 /// The image of an overlay that names none. Istio has the same word.
 const AUTO: &str = "auto";
@@ -41,14 +42,109 @@ impl Parameters {
         overlay.foreign(is_added).map_or(Ok(values), Err)
     }
 
-    /// The fields that an overlay of the container `name` of `list` can have, as paths in it.
-    pub(crate) fn overridable(&self, list: &str, name: &str) -> Vec<String> {
-        let before = format!("{list}[{name}].");
+    /// The fields that an overlay of the container `name` of `list` can have.
+    pub(crate) fn overridable(&self, list: &str, name: &str) -> Vec<Field> {
         let places = self.iter().filter(|parameter| parameter.overridable).flat_map(|parameter| &parameter.places);
-        places
-            .filter(|place| place.is_overlaid())
-            .filter_map(|it| Some(it.path.strip_prefix(&before)?.to_owned()))
-            .collect()
+        places.filter(|place| place.is_overlaid()).filter_map(|place| Field::of(&place.path, list, name)).collect()
+    }
+}
+
+/// A field of a container that an overlay can have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Field {
+    /// The image.
+    Image,
+    /// The value of a variable.
+    Variable(String),
+    /// An amount: `requests` or `limits`, and the resource.
+    Amount(String, String),
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image => write!(f, "image"),
+            Self::Variable(name) => write!(f, "env[{name}].value"),
+            Self::Amount(of, resource) if resource.contains('.') => write!(f, "resources.{of}[{resource}]"),
+            Self::Amount(of, resource) => write!(f, "resources.{of}.{resource}"),
+        }
+    }
+}
+
+impl Field {
+    /// The field that `path`, that of a place, names in the container `name` of `list`.
+    fn of(path: &str, list: &str, name: &str) -> Option<Self> {
+        match &tokens(path)?[..] {
+            [of, item, ..] if (of.text(), item.text()) != (list, name) => None,
+            [_, _, Token::Field("image")] => Some(Self::Image),
+            [_, _, Token::Field("env"), variable, Token::Field("value")] => {
+                Some(Self::Variable(variable.text().to_owned()))
+            }
+            [_, _, Token::Field("resources"), of, resource] => {
+                Some(Self::Amount(of.text().to_owned(), resource.text().to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// What stands in `container`. An image that stands for none counts as absent, and a variable without a value has an empty one: servers leave
+    /// it out.
+    pub(crate) fn get<'c>(&self, container: &'c RawObject) -> Option<&'c Value> {
+        const EMPTY: &Value = &Value::String(String::new());
+        let found = match self {
+            Self::Image => container.get("image").filter(|image| !is_placeholder(image)),
+            Self::Variable(name) => {
+                let mut items = container.get("env").and_then(Value::as_array).into_iter().flatten();
+                let item = items.find(|item| item["name"] == name.as_str())?;
+                match &item["value"] {
+                    Value::Null => item["valueFrom"].is_null().then_some(EMPTY),
+                    value => Some(value),
+                }
+            }
+            Self::Amount(of, resource) => container.get("resources")?.get(of)?.get(resource),
+        };
+        found.filter(|value| !value.is_null())
+    }
+
+    /// The index of the variable in `container`; 0 if it is none.
+    pub(crate) fn index(&self, container: &RawObject) -> usize {
+        let Self::Variable(name) = self else { return 0 };
+        let items = container.get("env").and_then(Value::as_array);
+        items.and_then(|items| items.iter().position(|item| item["name"] == name.as_str())).unwrap_or_default()
+    }
+
+    /// Writes `value` there; none takes it away. A variable that is not there becomes item number `at` of the list.
+    pub(crate) fn set(&self, container: &mut RawObject, value: Option<Value>, at: usize) {
+        match self {
+            Self::Image => put(container, "image", value),
+            Self::Variable(name) => {
+                let Some(items) = container.entry("env").or_insert_with(|| json!([])).as_array_mut() else { return };
+                let found = items.iter().position(|item| item["name"] == name.as_str());
+                match (found, value) {
+                    (Some(found), Some(value)) => items[found] = json!({ "name": name, "value": value }),
+                    (Some(found), None) => drop(items.remove(found)),
+                    (None, Some(value)) => items.insert(at.min(items.len()), json!({ "name": name, "value": value })),
+                    (None, None) => {}
+                }
+            }
+            Self::Amount(of, resource) => {
+                let resources = container.entry("resources").or_insert_with(|| json!({}));
+                let Some(resources) = resources.as_object_mut() else { return };
+                let Some(amounts) = resources.entry(of).or_insert_with(|| json!({})).as_object_mut() else { return };
+                put(amounts, resource, value);
+                if amounts.is_empty() {
+                    resources.remove(of);
+                }
+            }
+        }
+        container.retain(|field, value| !["env", "resources"].contains(&field.as_str()) || !is_empty(value));
+    }
+}
+
+fn put(object: &mut RawObject, field: &str, value: Option<Value>) {
+    match value {
+        Some(value) => drop(object.insert(field.to_owned(), value)),
+        None => drop(object.remove(field)),
     }
 }
 
@@ -70,8 +166,8 @@ impl Laid {
 struct Overlay<'c> {
     list: &'c str,
     container: &'c RawObject,
-    /// The places that parameters have read, each as the steps to it.
-    read: HashSet<Vec<String>>,
+    /// The fields that parameters have read.
+    read: HashSet<Field>,
 }
 
 impl Overlay<'_> {
@@ -79,49 +175,35 @@ impl Overlay<'_> {
     fn laid(&mut self, parameter: &Parameter) -> Option<Laid> {
         let places = parameter.places.iter().filter(|place| parameter.overridable && place.is_overlaid());
         let laid = places.filter_map(|place| {
-            let value = self.value(&tokens(&place.path)?)?;
+            let value = self.value(&place.path)?;
             let text = text_of(&value).ok_or_else(|| "must be a text or a number".to_owned());
             Some(Laid { path: place.path.clone(), text })
         });
         laid.reduce(|one, other| one.and(&other, parameter))
     }
 
-    /// What stands at `path`, and is no default.
-    fn value(&mut self, path: &[Token<'_>]) -> Option<Value> {
-        let [list, name, path @ ..] = path else { return None };
-        if list.text() != self.list || self.container.get("name").is_none_or(|own| own != name.text()) {
-            return None;
-        }
-        let steps: Vec<String> = path.iter().map(|token| token.text().to_owned()).collect();
-        let found = match path {
-            [Token::Field("image")] => self.container.get("image").filter(|image| !is_placeholder(image)).cloned(),
-            [Token::Field("env"), variable, Token::Field("value")] => {
-                let items = self.container.get("env").and_then(Value::as_array).into_iter().flatten();
-                let item = items.into_iter().find(|item| item["name"] == variable.text())?;
-                // Servers leave an empty text out.
-                let value = Some(&item["value"]).filter(|value| !value.is_null()).cloned();
-                value.or_else(|| item["valueFrom"].is_null().then(|| Value::from("")))
-            }
-            [Token::Field("resources"), of, resource] => {
-                let amount = |of: &str| self.container.get("resources")?.get(of)?.get(resource.text());
-                let found = amount(of.text()).filter(|value| !value.is_null());
-                // As for every container of a pod: a limit alone is the request, too.
-                found.or_else(|| amount("limits").filter(|_| of.text() == "requests")).cloned()
+    /// What stands at the place `path`, and is no default.
+    fn value(&mut self, path: &str) -> Option<Value> {
+        let name = self.container.get("name").and_then(Value::as_str).unwrap_or_default();
+        let field = Field::of(path, self.list, name)?;
+        // As for every container of a pod: a limit alone is the request, too.
+        let limit = match &field {
+            Field::Amount(of, resource) if of == "requests" => {
+                Field::Amount("limits".to_owned(), resource.clone()).get(self.container)
             }
             _ => None,
-        }?;
-        self.read.insert(steps);
+        };
+        let found = field.get(self.container).or(limit)?.clone();
+        self.read.insert(field);
         Some(found)
     }
 
     /// The first field that is neither the value of a parameter nor what a server adds.
     fn foreign(&self, is_added: impl Fn(&str, &Value) -> bool) -> Option<String> {
-        let is_read =
-            |steps: &[&str]| self.read.contains(&steps.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>());
         let fields = self.container.iter().filter(|(_, value)| !is_empty(value));
         let foreign = |(field, value): (&String, &Value)| match (field.as_str(), value) {
             ("name", _) => None,
-            ("image", image) => (!is_placeholder(image) && !is_read(&["image"])).then(|| field.clone()),
+            ("image", image) => (!is_placeholder(image) && !self.read.contains(&Field::Image)).then(|| field.clone()),
             ("env", Value::Array(items)) => {
                 let is_value = |item: &Value| {
                     let name = item["name"].as_str().unwrap_or_default();
@@ -130,7 +212,7 @@ impl Overlay<'_> {
                             .any(|(field, value)| !["name", "value"].contains(&field.as_str()) && !is_empty(value))
                     });
                     let same = items.iter().filter(|other| other["name"] == name).count();
-                    !has_more && same == 1 && is_read(&["env", name, "value"])
+                    !has_more && same == 1 && self.read.contains(&Field::Variable(name.to_owned()))
                 };
                 let item = items.iter().find(|item| !is_value(item))?;
                 Some(format!("env[{}]", item["name"].as_str().unwrap_or_default()))
@@ -142,7 +224,9 @@ impl Overlay<'_> {
                             let is_of_limit = || {
                                 of == "requests" && resources.get("limits").and_then(|it| it.get(name)) == Some(amount)
                             };
-                            amount.is_null() || is_read(&["resources", of, name]) || is_of_limit()
+                            amount.is_null()
+                                || self.read.contains(&Field::Amount(of.clone(), name.clone()))
+                                || is_of_limit()
                         };
                         named.iter().find(|&it| !is_known(it)).map(|(name, _)| format!("resources.{of}.{name}"))
                     }

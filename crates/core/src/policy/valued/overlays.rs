@@ -1,0 +1,335 @@
+//! Overlays of workloads, from a create to the end of the policy.
+
+use super::*;
+use crate::content::{Content, Revision};
+use crate::decision::{Decision, Outcome};
+use crate::inject;
+use crate::refit::{Asked, Carries, Goal, NextAction, carries, next_action, removal, template_update};
+use crate::workload::Kind;
+use json_patch::Patch;
+use serde_json::json;
+
+fn site() -> Site {
+    Site::new("scpol-system", [], [])
+}
+
+fn policy_of(name: &str, more: &Value) -> Arc<Policy> {
+    let mut spec = json!({
+        "targets": [{"group": "apps", "resource": "deployments"}, {"group": "", "resource": "pods"}],
+        "template": {"containers": [{
+            "name": "proxy", "image": "proxy:1", "env": [{"name": "LEVEL", "value": "info"}, {"name": "FIXED", "value": "1"}],
+            "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "128Mi"}},
+        }]},
+        "parameters": [
+            {"name": "memory", "type": "Quantity", "minimum": "64Mi", "maximum": "1Gi", "overridable": true,
+             "paths": ["containers[proxy].resources.requests.memory", "containers[proxy].resources.limits.memory"]},
+            {"name": "level", "enum": ["debug", "info"], "paths": ["containers[proxy].env[LEVEL].value"], "overridable": true},
+        ],
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Arc::new(Policy::parse(&json!({"metadata": {"name": name}, "spec": spec}), &site()).unwrap())
+}
+
+fn policy() -> Arc<Policy> {
+    policy_of("mesh", &json!({}))
+}
+
+fn deployment(containers: &[Value]) -> Workload {
+    let template = json!({"metadata": {"annotations": {"own": "1"}}, "spec": {"containers": containers}});
+    let metadata = json!({"name": "web", "namespace": "shop", "uid": "u"});
+    Workload::new(
+        Kind::find("apps", "deployments").unwrap(),
+        json!({"metadata": metadata, "spec": {"template": template}}),
+    )
+    .within(Some(Arc::new(json!({"metadata": {"name": "shop"}}))))
+}
+
+fn pod(containers: &[Value], annotations: &Value) -> Workload {
+    let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});
+    Workload::new(Kind::find("", "pods").unwrap(), json!({"metadata": metadata, "spec": {"containers": containers}}))
+}
+
+fn app() -> Value {
+    json!({"name": "app", "image": "app:1"})
+}
+
+fn overlay(limit: &str) -> Value {
+    json!({"name": "proxy", "resources": {"limits": {"memory": limit}}})
+}
+
+fn created(all: &[&Arc<Policy>], workload: &Workload) -> Workload {
+    let mut decision = Decision::of(&Policies::new(all.iter().map(|it| Arc::clone(it))), workload, &site());
+    let patch = decision.plan(workload);
+    assert_eq!(
+        decision.inject.len(),
+        all.len(),
+        "{:?}",
+        decision.rest.iter().map(|left| &left.reason).collect::<Vec<_>>()
+    );
+    workload.with_body(workload.patched(&patch))
+}
+
+fn stored(policy: &Arc<Policy>, workload: &Workload) -> Workload {
+    let mut stored = created(&[policy], workload);
+    stored.body["metadata"]["resourceVersion"] = json!("7");
+    stored
+}
+
+fn containers(workload: &Workload) -> &Vec<Value> {
+    workload.pod().unwrap()["spec"]["containers"].as_array().unwrap()
+}
+
+fn proxy(workload: &Workload) -> &Value {
+    containers(workload).iter().find(|container| container["name"] == "proxy").unwrap()
+}
+
+fn proxy_mut(workload: &mut Workload) -> &mut Value {
+    let containers = workload.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
+    containers.iter_mut().find(|container| container["name"] == "proxy").unwrap()
+}
+
+fn memory(workload: &Workload) -> (&str, &str) {
+    let resources = &proxy(workload)["resources"];
+    (resources["requests"]["memory"].as_str().unwrap(), resources["limits"]["memory"].as_str().unwrap())
+}
+
+fn revision(policy: &Policy) -> Revision {
+    Revision::new(&policy.name, 1, Content::of(&policy.spec).unwrap())
+}
+
+fn update(workload: &Workload, from: &Policy, to: &Arc<Policy>) -> Result<Workload, String> {
+    let policies = Policies::new([to.clone()]);
+    let goal = Goal { to, policies: &policies, site: &site() };
+    let change = template_update(workload, Some(&revision(from)), goal).map_err(|left| left.message)?;
+    let mut patched = workload.body.clone();
+    json_patch::patch(&mut patched, &change.patch).unwrap();
+    assert_eq!(patched, change.body, "the patch is one of what is stored");
+    Ok(workload.with_body(change.body))
+}
+
+#[test]
+fn an_overlay_sets_values_and_an_undo_gives_it_back() {
+    let (mesh, logs) = (
+        policy(),
+        policy_of(
+            "logs",
+            &json!({
+                "template": {"containers": [{"name": "agent", "image": "agent:1", "resources": {"limits": {"memory": "1Gi"}}}]},
+                "parameters": [{"name": "memory", "type": "Quantity", "paths": ["containers[agent].resources.limits.memory"], "overridable": true}],
+            }),
+        ),
+    );
+    let agent = json!({"name": "agent", "image": "auto"});
+    let web = json!({"name": "web", "image": "web:1"});
+    for all in [
+        vec![overlay("512Mi"), app(), agent.clone(), web.clone()],
+        vec![app(), agent.clone(), overlay("512Mi")],
+        vec![agent, overlay("512Mi"), web],
+    ] {
+        let original = deployment(&all);
+        let injected = created(&[&mesh, &logs], &original);
+        assert_eq!(memory(&injected), ("512Mi", "512Mi"));
+        assert_eq!(containers(&injected).len(), all.len());
+        assert_eq!(inject::undo(&injected, None).unwrap().body, original.body);
+        for order in [["mesh", "logs"], ["logs", "mesh"]] {
+            let undone = order.iter().fold(injected.clone(), |workload, policy| {
+                workload.with_body(inject::undo(&workload, Some(policy)).unwrap().body)
+            });
+            assert_eq!(undone.body, original.body, "{order:?}");
+        }
+        let mut again = Decision::of(&Policies::new([mesh.clone(), logs.clone()]), &injected, &site());
+        assert_eq!((again.plan(&injected), again.inject.len()), (Patch::default(), 0));
+    }
+}
+
+#[test]
+fn what_admission_gives_each_container_of_a_pod_is_nothing_of_an_overlay() {
+    let policy = policy();
+    let token = json!([{"name": "kube-api-access-x", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
+    let defaults = json!({
+        "image": "auto", "imagePullPolicy": "Always", "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+        "volumeMounts": token, "resources": {},
+    });
+    let of_pod = |resources: Value, told: &str| {
+        let mut overlay = json!({"name": "proxy"});
+        overlay.as_object_mut().unwrap().extend(defaults.as_object().unwrap().clone());
+        overlay["resources"] = resources;
+        pod(&[app(), overlay], &json!({"kubernetes.io/limit-ranger": told}))
+    };
+    let ranged = "LimitRanger plugin set: cpu request for container app; cpu, memory request for container proxy; memory limit for container proxy";
+    for (resources, told, expected) in [
+        (json!({}), "", "128Mi"),
+        (json!({"limits": {"memory": "256Mi"}, "requests": {"memory": "256Mi"}}), "", "256Mi"),
+        (json!({"limits": {"memory": "256Mi"}, "requests": {"cpu": "1", "memory": "256Mi"}}), ranged, "128Mi"),
+        (
+            json!({"limits": {"memory": "256Mi"}, "requests": {"cpu": "1", "memory": "256Mi"}}),
+            "LimitRanger plugin set: cpu request for container proxy",
+            "256Mi",
+        ),
+    ] {
+        let pod = of_pod(resources.clone(), told);
+        let injected = created(&[&policy], &pod);
+        assert_eq!(memory(&injected), (expected, expected), "{resources}");
+        let marker = marker::read(&injected, "mesh").unwrap();
+        assert!(!marker.to_value().to_string().contains("terminationMessage"), "{marker:?}");
+    }
+    let mut own = of_pod(json!({}), "");
+    own.body["spec"]["containers"][1]["volumeMounts"][0]["mountPath"] = json!("/own");
+    let decision = Decision::of(&Policies::new([policy]), &own, &site());
+    assert!(decision.rest[0].reason.detail.contains("without `volumeMounts`"), "{}", decision.rest[0].reason.detail);
+}
+
+#[test]
+fn a_value_that_is_applied_later_is_a_new_value_and_no_edit() {
+    let policy = policy();
+    let policies = Policies::new([policy.clone()]);
+    for first in [deployment(&[app(), overlay("256Mi")]), deployment(&[app()])] {
+        let mut applied = stored(&policy, &first);
+        // As by `kubectl apply` of a manifest without an image.
+        proxy_mut(&mut applied)["resources"]["limits"]["memory"] = json!("512Mi");
+        proxy_mut(&mut applied)["env"][0]["value"] = json!("debug");
+        assert_eq!(policy.edits(&applied), []);
+        let told = policy.valued_for(&applied, &policies, &site()).outdated_values().unwrap();
+        assert!(told.contains("now `512Mi`") && told.contains("`level` has another value now"), "{told}");
+        let updated = update(&applied, &policy, &policy).unwrap();
+        assert_eq!((memory(&updated), &proxy(&updated)["env"][0]["value"]), (("512Mi", "512Mi"), &json!("debug")));
+        assert_eq!(carries(&updated, &policy, &site()), Carries::This);
+        assert_eq!(policy.valued_for(&updated, &policies, &site()).outdated_values(), None);
+        // A copy gets them, too.
+        let mut copy = applied.clone();
+        copy.body["metadata"] = json!({"name": "copy", "namespace": "shop"});
+        let copied = created(&[&policy], &copy);
+        assert_eq!(memory(&copied), ("512Mi", "512Mi"));
+        let next = policy_of("mesh", &json!({"position": {"containers": "Before"}}));
+        let rolled = update(&applied, &policy, &next).unwrap();
+        assert_eq!((memory(&rolled), &containers(&rolled)[0]["name"]), (("512Mi", "512Mi"), &json!("proxy")));
+    }
+}
+
+#[test]
+fn a_value_that_is_taken_out_of_an_overlay_is_that_of_the_next_source() {
+    let policy = policy();
+    let mut level = overlay("256Mi");
+    level["env"] = json!([{"name": "LEVEL", "value": "debug"}]);
+    let mut applied = stored(&policy, &deployment(&[app(), level]));
+    proxy_mut(&mut applied)["env"].as_array_mut().unwrap().remove(0);
+    let updated = update(&applied, &policy, &policy).unwrap();
+    assert_eq!(proxy(&updated)["env"][0], json!({"name": "LEVEL", "value": "info"}));
+    assert_eq!(memory(&updated), ("256Mi", "256Mi"));
+    // What no overlay has set is an edit, as ever.
+    let mut edited = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    proxy_mut(&mut edited)["env"].as_array_mut().unwrap().remove(0);
+    assert!(update(&edited, &policy, &policy_of("mesh", &json!({"position": {"containers": "Before"}}))).is_err());
+    assert!(!policy.edits(&edited).is_empty());
+}
+
+#[test]
+fn a_value_that_is_applied_out_of_bounds_is_told_and_changes_nothing() {
+    let policy = policy();
+    let mut applied = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    proxy_mut(&mut applied)["resources"]["limits"]["memory"] = json!("4Gi");
+    let told = policy.valued_for(&applied, &Policies::new([policy.clone()]), &site()).outdated_values().unwrap();
+    assert!(told.contains("`memory` is `256Mi`, and now must be"), "{told}");
+    let next = policy_of("mesh", &json!({"position": {"containers": "Before"}}));
+    let left = update(&applied, &policy, &next).unwrap_err();
+    assert!(left.contains("from `64Mi` to `1Gi`, is `4Gi`"), "{left}");
+}
+
+#[test]
+fn an_image_that_stands_for_none_is_that_of_the_policy_again() {
+    let policy = policy();
+    let mut applied = stored(&policy, &deployment(&[app(), json!({"name": "proxy", "image": "auto"})]));
+    proxy_mut(&mut applied)["image"] = json!("auto");
+    assert_eq!(policy.edits(&applied), []);
+    let next = policy_of("mesh", &json!({"position": {"containers": "Before"}}));
+    assert_eq!(proxy(&update(&applied, &policy, &next).unwrap())["image"], "proxy:1");
+}
+
+#[test]
+fn the_end_of_a_policy_takes_its_overlay_along() {
+    let policy = policy();
+    let stored = stored(&policy, &deployment(&[overlay("256Mi"), app()]));
+    let change = removal(&stored, &revision(&policy), &Policies::new([])).unwrap();
+    assert_eq!(change.body["spec"]["template"]["spec"]["containers"], json!([app()]));
+}
+
+#[test]
+fn a_stored_workload_with_an_overlay_gets_the_sidecar_in_its_place() {
+    let policy = policy();
+    let mut workload =
+        deployment(&[app(), json!({"name": "proxy", "image": "auto", "resources": {"limits": {"memory": "256Mi"}}})]);
+    workload.body["metadata"]["resourceVersion"] = json!("7");
+    let updated = update(&workload, &policy, &policy).unwrap();
+    assert_eq!((memory(&updated), containers(&updated).len()), (("256Mi", "256Mi"), 2));
+}
+
+#[test]
+fn an_update_that_takes_the_sidecar_away_and_has_an_overlay_gets_it_back() {
+    let policy = policy_of(
+        "mesh",
+        &json!({"failurePolicy": "Fail", "targets": [{"group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"]}]}),
+    );
+    let policies = Policies::new([policy.clone()]);
+    let old = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    let new = deployment(&[app(), overlay("512Mi")]);
+    let mut decision = Decision::of_update(&policies, [(&old).into(), (&new).into()], &site(), |_| true, |_| true);
+    let patch = decision.plan(&new);
+    let updated = new.with_body(new.patched(&patch));
+    assert_eq!((memory(&updated), containers(&updated).len()), (("512Mi", "512Mi"), 2));
+    assert!(decision.refusal().is_none());
+    // The container alone is taken away: the overlay is the author's, as the marker says.
+    let mut robbed = old.clone();
+    robbed.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().pop();
+    let mut decision = Decision::of_update(&policies, [(&old).into(), (&robbed).into()], &site(), |_| true, |_| true);
+    let patch = decision.plan(&robbed);
+    let updated = robbed.with_body(robbed.patched(&patch));
+    assert_eq!(memory(&updated), ("256Mi", "256Mi"));
+}
+
+#[test]
+fn a_restart_brings_the_values_of_overlays() {
+    let policy = policy();
+    let policies = Policies::new([policy.clone()]);
+    let mut applied = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    proxy_mut(&mut applied)["resources"]["limits"]["memory"] = json!("512Mi");
+    let goal = Goal { to: &policy, policies: &policies, site: &site() };
+    let known = revision(&policy);
+    let asked = Asked { restarted: Some("2026-01-01T13:00:00Z".parse().unwrap()), ..Asked::default() };
+    let NextAction::RestartTemplate(patch) = next_action(&applied, Some(&known), goal, &asked) else { panic!() };
+    let restarted = applied.with_body(applied.patched(&patch));
+    assert_eq!(memory(&restarted), ("512Mi", "512Mi"));
+}
+
+#[test]
+fn a_forged_overlay_of_a_marker_is_worth_what_an_overlay_is_worth() {
+    let policy = policy();
+    let honest = created(&[&policy], &deployment(&[app(), overlay("256Mi")]));
+    let key = policy.marker_key();
+    for (from, to, expected) in [
+        ("\\\"256Mi\\\"", "\\\"512Mi\\\"", Some("512Mi")),
+        ("\\\"256Mi\\\"", "\\\"4Gi\\\"", None),
+        ("\\\"limits\\\"", "\\\"claims\\\"", Some("256Mi")),
+        // None that can be read.
+        ("containers/1=", "containers/99999999999999999999=", Some("128Mi")),
+        ("containers/1=", "ephemeralContainers/1=", Some("128Mi")),
+    ] {
+        let text = honest.pod_annotation(key).unwrap();
+        let escaped = |text: &str| text.replace("\\\"", "\\\\\"").replace("\\\\\"", "\\\"");
+        let forged = text.replace(&escaped(from), &escaped(to));
+        assert_ne!(text, forged, "{from}");
+        let mut body = honest.body.clone();
+        body["spec"]["template"]["metadata"]["annotations"][key] = json!(forged);
+        let forged = honest.with_body(body);
+        let mut decision = Decision::of(&Policies::new([policy.clone()]), &forged, &site());
+        let patch = decision.plan(&forged);
+        let after = forged.with_body(forged.patched(&patch));
+        match expected {
+            Some(expected) => assert_eq!(memory(&after), (expected, expected), "{to}"),
+            None => {
+                let left = decision.rest.iter().find(|left| left.outcome != Outcome::Skipped).unwrap();
+                assert_eq!(left.reason.code, Code::ParameterRefused, "{to}: {}", left.reason.detail);
+            }
+        }
+        inject::undo(&forged, None).unwrap();
+    }
+}
