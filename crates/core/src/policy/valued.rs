@@ -566,6 +566,4 @@ fn told(given: &Given, wrong: &str) -> String {
 }
 
 #[cfg(test)]
-mod overlays;
-#[cfg(test)]
 mod tests;

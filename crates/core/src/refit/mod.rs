@@ -591,6 +591,8 @@ fn guarded(before: &Value, after: &Value) -> Patch {
 }
 
 #[cfg(test)]
+mod overlay_tests;
+#[cfg(test)]
 mod owner_tests;
 #[cfg(test)]
 mod restored;

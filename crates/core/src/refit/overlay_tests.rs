@@ -1,12 +1,9 @@
 //! Overlays of workloads, from a create to the end of the policy.
 
 use super::*;
-use crate::content::{Content, Revision};
-use crate::decision::{Decision, Outcome};
-use crate::inject;
-use crate::refit::{Asked, Carries, Goal, NextAction, carries, next_action, removal, template_update};
+use crate::content::Content;
+use crate::decision::Outcome;
 use crate::workload::Kind;
-use json_patch::Patch;
 use serde_json::json;
 
 fn site() -> Site {
