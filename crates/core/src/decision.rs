@@ -8,6 +8,7 @@
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::Mode;
+use crate::inject::overlay::{Changes, Overlay};
 use crate::inject::tables::has_volume;
 use crate::inject::{self, Conflict, Leftover, LeftoverCause, Loss, Markers, Presence, Template, plan_with};
 use crate::policy::checks::{self, Common};
@@ -179,17 +180,17 @@ impl Decision {
             return decision;
         }
         add_overlaid(&mut decision.renewed, policies, new.bare);
-        let adding: Vec<Arc<Policy>> = enforced().cloned().collect();
-        let new = Side { bare: &without(new.bare, &decision.renewed, &adding), ..new };
         let common_of_loss = Common::of_update(new.bare, site);
         for policy in enforced().filter(|policy| policy.injects()) {
             let common = if lost.contains(&policy.name) { &common_of_loss } else { &common };
             let view = policy.view(new.bare);
             decision.note(policy, decide_with(common, policy, &view, site), &view);
         }
-        decision.leave_out_replaced(new.bare, site, is_due);
-        decision.leave_out_disagreements(new.bare);
-        let workload = decision.view(new.bare);
+        let adding: Vec<Arc<Policy>> = enforced().cloned().collect();
+        let bare = without(new.bare, &decision.renewed, &adding);
+        decision.leave_out_replaced(&bare, site, is_due);
+        decision.leave_out_disagreements(&bare);
+        let workload = decision.view(&bare);
         decision.leave_out_conflicts(&workload);
         decision.keep(|policy| lost.contains(&policy.name));
         decision.refuse_for_places();
@@ -215,7 +216,8 @@ impl Decision {
             policies.at(workload).filter(|policy| policy.is_enforced()).cloned().collect();
         let mut kept: Vec<Left> = Vec::new();
         while !renewed.is_empty() {
-            let mut decision = Self::of_bare(policies, &without(workload, &renewed, &adding), site);
+            let seen = without_content(workload, &renewed, &adding);
+            let mut decision = Self::of_bare(policies, [&seen, &without(workload, &renewed, &adding)], site);
             let before = (renewed.clone(), adding.len());
             let is_injected = |name: &str| decision.inject.iter().any(|policy| policy.name == name);
             renewed.retain(|name, _| is_injected(name));
@@ -229,13 +231,13 @@ impl Decision {
                 |left: &Left| before.0.contains_key(&left.policy.name) && !renewed.contains_key(&left.policy.name);
             kept.extend(decision.rest.into_iter().filter(is_kept));
         }
-        let mut decision = Self::of_bare(policies, workload, site);
+        let mut decision = Self::of_bare(policies, [workload; 2], site);
         decision.leave(kept);
         decision
     }
 
-    /// Leaves the policies of `kept` as they were decided without their earlier contents, which stay where they are. With them, a
-    /// decision could take them for the user's own, and add to them. Who is skipped without them is decided with them: a label
+    /// Leaves the policies of `kept` as they were decided without their earlier contents or overlays, which stay where they are. With
+    /// them, a decision could take them for the user's own, and add to them. Who is skipped without them is decided with them: a label
     /// that the marker lists may be what the policy selects, and users can write both.
     fn leave(&mut self, mut kept: Vec<Left>) {
         kept.retain(|left| left.outcome != Outcome::Skipped);
@@ -266,7 +268,15 @@ impl Decision {
         }
     }
 
-    /// The same without the overlays that it replaces.
+    /// `workload` with an image in each overlay that it replaces.
+    pub(crate) fn with_images<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        self.renewed().fold(Cow::Borrowed(workload), |workload, policy| {
+            let body = policy.as_written().with_images(&policy.view(&workload));
+            Cow::Owned(workload.with_body(body))
+        })
+    }
+
+    /// `workload` without the earlier contents and the overlays that it replaces.
     fn base<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         match self.past(workload) {
             past if past.is_empty() => Cow::Borrowed(workload),
@@ -281,10 +291,10 @@ impl Decision {
         past.map(|(name, markers)| (name.clone(), markers.clone())).collect()
     }
 
-    /// The same for a workload without earlier contents.
-    fn of_bare(policies: &Policies, workload: &Workload, site: &Site) -> Self {
+    /// The same for a workload without earlier contents: as policies see it, and as templates go into it, without overlays.
+    fn of_bare(policies: &Policies, [seen, workload]: [&Workload; 2], site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
-        let common = Common::of(workload, site);
+        let common = Common::of(seen, site);
         for policy in policies.at(workload) {
             // Most policies are in no circle, because they take no place.
             if let Some(circle) = policy.takes_places().then(|| policies.circle(&policy.name)).flatten() {
@@ -292,7 +302,7 @@ impl Decision {
                 decision.rest.push(Left { policy: policy.clone(), outcome: Outcome::Failed, reason });
                 continue;
             }
-            decision.ask(policy, &policy.view(workload), site, &common);
+            decision.ask(policy, &policy.view(seen), site, &common);
         }
         decision.leave_out_injected(workload);
         decision.leave_out_replaced(workload, site, |_| true);
@@ -593,7 +603,9 @@ impl Decision {
         for left in self.rest.iter().filter(|left| left.outcome != Outcome::Skipped && left.reason.row != JUDGED) {
             let Some(hash) = unknown(&left.policy) else { continue };
             let names = Renewed::from([(left.policy.name.clone(), vec![left.policy.name.clone()])]);
-            let bare = Self::of_bare(policies, &without(workload, &names, std::slice::from_ref(&left.policy)), site);
+            let adding = std::slice::from_ref(&left.policy);
+            let seen = without_content(workload, &names, adding);
+            let bare = Self::of_bare(policies, [&seen, &without(workload, &names, adding)], site);
             if bare.injects(&left.policy) {
                 let detail =
                     format!("has the template {hash} of another version (now {})", left.policy.template_hash());
@@ -934,12 +946,14 @@ fn without(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Wo
 /// The same, with the overlays.
 fn without_content(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Workload {
     let returns = |volume: &str| adding.iter().any(|policy| has_volume(&policy.as_written().spec, volume));
+    let has = |overlay: &Overlay| adding.iter().any(|policy| policy.as_written().has_overlay(overlay));
     let mut bare = workload.clone();
     for policy in adding {
         let Some(names) = renewed.get(&policy.name) else { continue };
         let view = policy.view(&bare);
-        let view = policy.settled(&view);
-        if let Some(undone) = inject::undo_those(&view, |name| names.iter().any(|other| other == name), returns) {
+        let (view, is_gone) =
+            (policy.settled(&view, Changes::All), |name: &str| names.iter().any(|other| other == name));
+        if let Some(undone) = inject::undo_with(&view, is_gone, returns, has) {
             bare = bare.with_body(undone.body);
         }
     }

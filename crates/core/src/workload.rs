@@ -317,6 +317,11 @@ impl Workload {
         self.meta("resourceVersion")
     }
 
+    /// True if and only if the object comes from a server, and has been created. A create can claim that.
+    pub(crate) fn is_stored(&self) -> bool {
+        !self.resource_version().is_empty() && !self.has_initializers()
+    }
+
     /// True if and only if the object is being deleted.
     pub fn is_terminating(&self) -> bool {
         !self.body["metadata"]["deletionTimestamp"].is_null()

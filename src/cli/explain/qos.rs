@@ -22,7 +22,7 @@ impl QualityChange {
     /// The change between `workload` without the content of any policy and `injected`, on Kubernetes 1.`minor`; none unless its pods
     /// were Guaranteed.
     pub(super) fn of(workload: &Workload, injected: &Workload, minor: Option<u32>) -> Option<Self> {
-        let undone = inject::undo_anywhere(workload, &[]);
+        let undone = inject::bare(workload);
         let bare = undone.map_or_else(|| workload.clone(), |undone| workload.with_body(undone.body));
         let (before, after) = (qos::of(&bare, minor)?, qos::of(injected, minor)?);
         let own: Vec<_> = containers(&bare).map(name).collect();

@@ -40,8 +40,8 @@ pub use listed::LeftoverCause;
 pub use loss::{Loss, loss};
 pub use obstacle::Conflict;
 pub use presence::Presence;
-pub use undo::{Leftover, Undone, undo, undo_anywhere};
-pub(crate) use undo::{is_joint, undo_known, undo_those};
+pub use undo::{Leftover, Undone, bare, undo, undo_anywhere};
+pub(crate) use undo::{is_joint, undo_anywhere_with, undo_known, undo_those, undo_with};
 pub use valued::Values;
 
 use crate::api::pod_security::Standard;

@@ -1,8 +1,10 @@
 //! Overlays in workloads: containers that their authors declare by the name of a sidecar, with values of its parameters. Which
 //! container is one, [`Parameters::overlay`] says.
 //!
-//! Injection puts the sidecar in the place of the overlay. The marker has the overlay, so that an undo in files gives it back. On
-//! servers nothing gives it back: they take no container without an image.
+//! Injection puts the sidecar in the place of the overlay. The marker has the overlay, so that an undo in files gives it back
+//! ([`give_back`]). On servers it goes with the sidecar: they take no container without an image.
+//!
+//! An author who applies a manifest with an overlay again changes fields of the sidecar. [`settled`] makes new values of an overlay of such changes.
 
 use super::Template;
 use super::conflict::VOLUME_MOUNTS;
@@ -12,22 +14,21 @@ use super::listed::{self, Listed};
 use super::marker::{self, Marker};
 use super::tables::{CONTAINERS, INIT_CONTAINERS, List};
 use super::value::{nanos, text};
-use crate::api::MARKER_PREFIX;
-use crate::api::v1alpha1::RawObject;
+use crate::api::v1alpha1::{Place, RawObject};
 use crate::outside::shown;
-use crate::parameters::{Field, Laid, Parameters};
+use crate::parameters::{AUTO, Field, Laid, Parameter, Parameters};
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
 use serde_json::{Value, json};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// An overlay of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Overlay {
     /// The field of the pod's `spec`.
     list: &'static str,
-    /// Its index there, among the containers of the author.
+    /// Its index there, among the containers that are not of policies.
     index: usize,
     /// As its author wrote it.
     container: RawObject,
@@ -35,14 +36,39 @@ pub(crate) struct Overlay {
     pub(crate) values: Vec<Option<Laid>>,
 }
 
-/// The longest overlay in a marker, in bytes: 32 values of a kilobyte are refused anyway.
-const LONGEST: usize = 1 << 14;
+/// Which changes of an author [`settled`] takes out of content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changes {
+    /// Other values, within bounds.
+    Values,
+    /// Also what a new plan of the content mends: an image that stands for none, the text of a value without its escapes, and the absence of a
+    /// container whose overlay is gone.
+    All,
+}
+
+/// The longest overlay of a marker that is read, in bytes: as much as all values of a policy may take.
+const LONGEST: usize = marker::MAX_LENGTH / 4;
+/// The most overlays of markers that are read: no template has more containers.
+const MOST: usize = 64;
 /// What a server gives every container.
 const DEFAULTED: [&str; 3] = [PULL_POLICY, "terminationMessagePath", "terminationMessagePolicy"];
-/// Where the plugin ServiceAccount mounts a token into every container of a pod.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Where the plugin ServiceAccount mounts a token into every container of a pod, and what the name of the volume has.
+const TOKEN: (&str, [&str; 2]) = ("/var/run/secrets/kubernetes.io/serviceaccount", ["kube-api-access-", "-token-"]);
 /// The annotation by which the plugin LimitRanger says which requests and limits it has given to a pod, and how its value begins.
 const RANGED: (&str, &str) = ("kubernetes.io/limit-ranger", "LimitRanger plugin set: ");
+const RESTART_POLICY: &str = "restartPolicy";
+/// Where containers are.
+const LISTS: [&str; 2] = [CONTAINERS, INIT_CONTAINERS];
+
+/// A container of a workload with the name of one of a template.
+struct Declared<'w> {
+    /// The list that the template has it in.
+    of: &'static str,
+    /// The list that the workload has it in.
+    list: &'static str,
+    index: usize,
+    container: &'w RawObject,
+}
 
 impl Template {
     /// Whether workloads may have overlays of its containers.
@@ -52,23 +78,21 @@ impl Template {
 
     /// The overlays of its containers in `workload`, which has none of its content.
     pub(crate) fn overlays(&self, workload: &Workload) -> Vec<Overlay> {
-        let injected = marker::containers(workload, &[]);
-        let found = self.declared(workload).filter(|(_, _, container)| !injected.contains(name_of(container)));
-        let overlay = |(list, index, container): (&'static str, usize, &RawObject)| {
+        let overlay = |Declared { of, list, index, container }: Declared<'_>| {
             let container = as_written(workload, list, container);
-            let values = self.read(list, &container)?.ok()?;
+            let values = self.read((of, list), &container)?.ok()?;
             Some(Overlay { list, index, container, values })
         };
-        found.filter_map(overlay).collect()
+        self.declared(workload).into_iter().filter_map(overlay).collect()
     }
 
-    /// Why `container`, which `workload` has in `list` under the name of one of the template, is no overlay: what it must be without, as the end of a sentence. None if
-    /// the template allows no overlay of it.
+    /// Why `container`, which `workload` has in `list` under the name of one of the template, is no overlay: the end of a sentence. None if the
+    /// template allows no overlay of it.
     pub(super) fn told_of_overlay(&self, workload: &Workload, list: &List, container: &RawObject) -> Option<String> {
         let container = as_written(workload, list.field, container);
         let fields = self.overridable_parameters()?.overridable(list.field, name_of(&container));
-        let fields: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
-        let wrong = match self.read(list.field, &container)?.err()?.as_str() {
+        let fields: Vec<String> = fields.iter().map(|(field, _)| format!("`{field}`")).collect();
+        let wrong = match self.read((list.field, list.field), &container)?.err()?.as_str() {
             "image" => "must have `image: auto` or none".to_owned(),
             field => format!("must be without `{}`", shown(field)),
         };
@@ -78,57 +102,91 @@ impl Template {
     /// The body of `workload` without the overlays of its containers; none if there is none.
     pub(crate) fn without_overlays(&self, workload: &Workload) -> Option<Value> {
         let overlays = self.overlays(workload);
-        if overlays.is_empty() {
-            return None;
-        }
-        let mut body = workload.body.clone();
-        overlays.iter().for_each(|overlay| overlay.remove(&mut body, &workload.pod_pointer()));
-        Some(body)
+        (!overlays.is_empty()).then(|| without(workload, &overlays))
     }
 
-    /// The body of `workload` as if its author had not changed overridable values since the injection that `marker` records: with the values
-    /// of the marker in these places, and those of the author in the overlays of the marker. None if nothing was changed. Pods keep what they
-    /// have: others resize them.
-    fn settled(&self, workload: &Workload, marker: &Marker) -> Option<Value> {
+    /// The body of `workload` with the image that stands for none in the overlays of its containers.
+    pub(crate) fn with_images(&self, workload: &Workload) -> Value {
+        let (mut body, pod) = (workload.body.clone(), workload.pod_pointer());
+        for overlay in self.overlays(workload) {
+            let items = items_mut(&mut body, &pod, overlay.list).into_iter().flatten().filter_map(Value::as_object_mut);
+            for item in items.filter(|item| name_of(item) == name_of(&overlay.container)) {
+                item.entry("image").or_insert_with(|| AUTO.into());
+            }
+        }
+        body
+    }
+
+    /// Whether `overlay` is one of its containers.
+    pub(crate) fn has_overlay(&self, overlay: &Overlay) -> bool {
+        let lists = self.own_containers().filter(|(_, name)| *name == name_of(&overlay.container)).map(|(of, _)| of);
+        lists.into_iter().any(|of| self.read((of, overlay.list), &overlay.container).is_some_and(|read| read.is_ok()))
+    }
+
+    /// Its containers, each as the list and the name, with those that a value leaves out. None without overridable parameters.
+    fn own_containers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let written = self.as_declared().filter(|_| self.is_overridable()).into_iter();
+        written.flat_map(|spec| {
+            let lists = [(CONTAINERS, &spec.containers), (INIT_CONTAINERS, &spec.init_containers)];
+            lists.into_iter().flat_map(|(list, items)| items.iter().map(move |item| (list, name_of(item))))
+        })
+    }
+
+    /// The containers of `workload` that may be overlays of its own: no marker lists them, and their names are there once. That of a
+    /// container may be among the init containers, as a native sidecar is.
+    fn declared<'w>(&self, workload: &'w Workload) -> Vec<Declared<'w>> {
+        let Some(spec) = workload.pod_spec().filter(|_| self.is_overridable()) else { return Vec::new() };
+        let own: HashMap<&str, &'static str> = self.own_containers().map(|(of, name)| (name, of)).collect();
+        let injected = marker::containers(workload, &[]);
+        let (mut found, mut count) = (Vec::new(), HashMap::<&str, usize>::new());
+        for list in LISTS {
+            let items = spec.get(list).and_then(Value::as_array).into_iter().flatten();
+            let items = items.filter(|item| item["name"].as_str().is_none_or(|name| !injected.contains(name)));
+            for (index, container) in items.enumerate().filter_map(|(index, item)| Some((index, item.as_object()?))) {
+                let name = name_of(container);
+                let Some(of) = own.get(name).copied() else { continue };
+                *count.entry(name).or_default() += 1;
+                if list == of || of == CONTAINERS {
+                    found.push(Declared { of, list, index, container });
+                }
+            }
+        }
+        found.retain(|declared| {
+            count.get(name_of(declared.container)) == Some(&1) && !name_of(declared.container).is_empty()
+        });
+        found
+    }
+
+    /// What `container`, which the template has in the list `of` and the workload in `list`, gives the parameters, or the field that an
+    /// overlay cannot have. None if it has no place for overlays.
+    fn read(&self, (of, list): (&str, &str), container: &RawObject) -> Option<Result<Vec<Option<Laid>>, String>> {
+        let parameters = self.overridable_parameters()?;
+        if parameters.overridable(of, name_of(container)).is_empty() {
+            return None;
+        }
+        let is_added = |field: &str, value: &Value| {
+            is_added(container, field, value) || list != of && field == RESTART_POLICY && value == "Always"
+        };
+        Some(parameters.overlay(of, container, is_added))
+    }
+
+    /// See [`settled`].
+    fn settled(&self, workload: &Workload, marker: &Marker, changes: Changes) -> Option<Value> {
         let parameters = self.overridable_parameters().filter(|_| !workload.kind.is_pod())?;
         let at = workload.pod_pointer();
-        let (added, mut settled) = (self.as_listed(&at, marker), Settled::of(workload, marker));
-        for (list, own) in [(CONTAINERS, &self.spec.containers), (INIT_CONTAINERS, &self.spec.init_containers)] {
-            for name in own.iter().map(name_of) {
-                let fields = parameters.overridable(list, name);
-                // As a native sidecar, a container is in the other list.
-                let places = [CONTAINERS, INIT_CONTAINERS].into_iter().filter_map(|list| {
-                    let pointer = format!("{at}{}", PointerBuf::from_tokens(["spec", list, name]));
-                    marker.added.contains(&pointer).then(|| Listed::parse(&at, &pointer))?
-                });
-                for listed in places {
-                    if let Some((wanted, _)) = added.item(&listed) {
-                        settled.settle((list, name), &listed, wanted, &fields);
-                    }
+        let (added, mut settled) = (self.as_listed(&at, marker), Settled::of(workload, marker, changes));
+        for (of, name) in self.own_containers() {
+            let fields = parameters.overridable(of, name);
+            for list in LISTS.iter().filter(|_| !fields.is_empty()) {
+                let pointer = format!("{at}{}", PointerBuf::from_tokens(["spec", list, name]));
+                let listed = marker.added.contains(&pointer).then(|| Listed::parse(&at, &pointer)).flatten();
+                let Some(listed) = listed else { continue };
+                if let Some((wanted, place)) = added.item(&listed) {
+                    settled.settle(list, &listed, (wanted, place), &fields);
                 }
             }
         }
         settled.is_changed.then(|| settled.with_marker(&self.marker_key, marker))
-    }
-
-    /// The containers of `workload` that have the name of one of its own in the same list, each with the list and the index.
-    fn declared<'w>(&'w self, workload: &'w Workload) -> impl Iterator<Item = (&'static str, usize, &'w RawObject)> {
-        let lists = [(CONTAINERS, &self.spec.containers), (INIT_CONTAINERS, &self.spec.init_containers)];
-        let spec = workload.pod_spec().filter(|_| self.is_overridable());
-        lists.into_iter().flat_map(move |(list, own)| {
-            let items = spec.and_then(|spec| spec.get(list)?.as_array()).into_iter().flatten().enumerate();
-            let items = items.filter_map(|(index, item)| Some((index, item.as_object()?)));
-            let is_own = move |item: &RawObject| own.iter().any(|own| name_of(own) == name_of(item));
-            items.filter(move |(_, item)| is_own(item)).map(move |(index, item)| (list, index, item))
-        })
-    }
-
-    /// What `container` of `list` gives the parameters, or the field that an overlay cannot have. None if the container of the template
-    /// has no place for overlays.
-    fn read(&self, list: &str, container: &RawObject) -> Option<Result<Vec<Option<Laid>>, String>> {
-        let parameters = self.overridable_parameters()?;
-        let may_be = !parameters.overridable(list, name_of(container)).is_empty();
-        may_be.then(|| parameters.overlay(list, container, |field, value| is_added(container, field, value)))
     }
 
     fn overridable_parameters(&self) -> Option<&Parameters> {
@@ -136,19 +194,79 @@ impl Template {
     }
 }
 
-/// `workload` as if its author had not changed overridable values in the content under the marker `key`, which one of `known` added: see
-/// [`Template::settled`].
+/// `workload` as if its author had not made these `changes` to the content under the marker `key`, which one of `known` added: with the
+/// values of the marker in their places, and those of the author in the overlays of the marker. Pods keep what they have: others resize
+/// them.
 pub(crate) fn settled<'w, 't>(
     workload: &'w Workload,
     key: &str,
     known: impl IntoIterator<Item = &'t Template>,
+    changes: Changes,
 ) -> Cow<'w, Workload> {
     let marker = workload.pod_annotation(key).and_then(marker::parse);
     let body = marker.and_then(|marker| {
         let of_marker = known.into_iter().find(|template| template.hash == marker.hash)?;
-        of_marker.settled(workload, &marker)
+        of_marker.settled(workload, &marker, changes)
     });
     body.map_or(Cow::Borrowed(workload), |body| Cow::Owned(workload.with_body(body)))
+}
+
+/// The body of `workload` without `overlays`, which are in it.
+pub(crate) fn without(workload: &Workload, overlays: &[Overlay]) -> Value {
+    let (mut body, pod) = (workload.body.clone(), workload.pod_pointer());
+    let names: HashSet<&str> = overlays.iter().map(|overlay| name_of(&overlay.container)).collect();
+    for items in LISTS.iter().filter(|_| !names.is_empty()) {
+        if let Some(items) = items_mut(&mut body, &pod, items) {
+            items.retain(|item| item["name"].as_str().is_none_or(|name| !names.contains(name)));
+        }
+    }
+    body
+}
+
+/// Gives `body` the overlays for which `is_meant` is true: of the markers of `workload` that are gone, those of the policies for which `is_gone`
+/// is true.
+pub(super) fn give_back(
+    workload: &Workload,
+    body: &mut Value,
+    is_gone: impl Fn(&str) -> bool,
+    is_meant: impl Fn(&Overlay) -> bool,
+) {
+    let (gone, kept): (Vec<_>, Vec<_>) = marker::named(workload).partition(|(name, _)| is_gone(name));
+    let of = |markers: &[(&str, Marker)]| markers.iter().flat_map(|(_, marker)| recorded(marker)).take(MOST).collect();
+    let mut back: Vec<Overlay> = of(&gone);
+    back.retain(is_meant);
+    if back.is_empty() {
+        return;
+    }
+    back.sort_by_key(|overlay| overlay.index);
+    let (away, pod): (Vec<Overlay>, _) = (of(&kept), workload.pod_pointer());
+    let injected: HashSet<String> = kept
+        .iter()
+        .flat_map(|(_, marker)| marker.added.iter().filter_map(|pointer| marker::container(pointer)))
+        .collect();
+    let names = |body: &mut Value, list: &&str| -> Vec<String> {
+        let items = items_mut(body, &pod, list).into_iter().flatten();
+        items.filter_map(|item| item["name"].as_str().map(str::to_owned)).collect()
+    };
+    let mut there: HashSet<String> = LISTS.iter().flat_map(|list| names(body, list)).collect();
+    for overlay in back {
+        let Some(items) = items_mut(body, &pod, overlay.list) else { continue };
+        // Another policy has it, or the author has declared it again.
+        if !there.insert(name_of(&overlay.container).to_owned()) {
+            continue;
+        }
+        let is_own = |item: &Value| item["name"].as_str().is_none_or(|name| !injected.contains(name));
+        let before = away.iter().filter(|other| other.list == overlay.list && other.index < overlay.index).count();
+        let own: Vec<usize> = items.iter().enumerate().filter(|(_, item)| is_own(item)).map(|(at, _)| at).collect();
+        let at = own.get(overlay.index.saturating_sub(before)).copied();
+        let at = at.unwrap_or_else(|| own.last().map_or(0, |last| last + 1));
+        items.insert(at, overlay.container.into());
+    }
+}
+
+/// The overlays of `marker`.
+fn recorded(marker: &Marker) -> impl Iterator<Item = Overlay> {
+    marker.values.iter().filter_map(|entry| Overlay::of_entry(entry)).take(MOST)
 }
 
 impl Overlay {
@@ -161,66 +279,76 @@ impl Overlay {
     fn of_entry(entry: &str) -> Option<Self> {
         let (place, container) = entry.split_once('=')?;
         let (list, index) = place.split_once('/')?;
-        let list = [CONTAINERS, INIT_CONTAINERS].into_iter().find(|known| *known == list)?;
+        let list = LISTS.into_iter().find(|known| *known == list)?;
         let container = Some(container).filter(|text| text.len() <= LONGEST)?.replace("~0", "~");
         let container = serde_json::from_str::<RawObject>(&container).ok()?;
-        Some(Self { list, index: index.parse().ok()?, container, values: Vec::new() })
-    }
-
-    /// Takes it out of `body`, which has its pod at `pod`.
-    pub(crate) fn remove(&self, body: &mut Value, pod: &str) {
-        if let Some(items) = items_mut(body, pod, self.list) {
-            items.retain(|item| item["name"] != self.container["name"]);
-        }
+        let is_named = !name_of(&container).is_empty();
+        is_named.then_some(Self { list, index: index.parse().ok()?, container, values: Vec::new() })
     }
 }
 
 /// A workload whose values go from its containers into the overlays of its marker.
-struct Settled {
-    pod: String,
+struct Settled<'w> {
+    workload: &'w Workload,
+    marker: &'w Marker,
+    changes: Changes,
     body: Value,
     overlays: Vec<Overlay>,
     is_changed: bool,
 }
 
-impl Settled {
-    fn of(workload: &Workload, marker: &Marker) -> Self {
-        let overlays = marker.values.iter().filter_map(|entry| Overlay::of_entry(entry)).collect();
-        Self { pod: workload.pod_pointer(), body: workload.body.clone(), overlays, is_changed: false }
+impl<'w> Settled<'w> {
+    fn of(workload: &'w Workload, marker: &'w Marker, changes: Changes) -> Self {
+        let (body, overlays) = (workload.body.clone(), recorded(marker).collect());
+        Self { workload, marker, changes, body, overlays, is_changed: false }
     }
 
-    /// Gives the container at `listed` the values of `wanted` in `fields`, and its own values to the overlay of `name` in `list`.
-    fn settle(&mut self, (list, name): (&'static str, &str), listed: &Listed, wanted: &RawObject, fields: &[Field]) {
-        let index = self.own_containers(list);
-        let pod = self.body.pointer_mut(&self.pod);
-        let there = pod.and_then(|pod| {
-            let place = listed::locate(pod, &listed.tokens).ok()?;
-            pod.pointer_mut(&place)?.as_object_mut()
-        });
-        let Some(there) = there else { return };
-        let is_its = |overlay: &Overlay| overlay.list == list && name_of(&overlay.container) == name;
-        let known = self.overlays.iter().position(is_its);
-        let new = || Overlay {
-            list,
-            index,
-            container: RawObject::from_iter([("name".to_owned(), name.into())]),
-            values: Vec::new(),
+    /// Gives the container of `list` that is `listed` what `wanted` has in `fields`, and its own values to its overlay.
+    fn settle(
+        &mut self,
+        list: &'static str,
+        listed: &Listed,
+        (wanted, place): (&RawObject, Place),
+        fields: &[(Field, &Parameter)],
+    ) {
+        let (name, pod) = (name_of(wanted), self.workload.pod_pointer());
+        let known = self.overlays.iter().position(|overlay| name_of(&overlay.container) == name);
+        let Some(there) = locate(&mut self.body, &pod, listed) else {
+            // An author who applies a manifest without the overlay takes the container away with it.
+            let items = items_mut(&mut self.body, &pod, list).filter(|_| self.changes == Changes::All);
+            if let Some((items, known)) = items.filter(|items| items.iter().all(|item| item["name"] != name)).zip(known)
+            {
+                let at = if place == Place::Before { 0 } else { items.len() };
+                items.insert(at, wanted.clone().into());
+                self.overlays.remove(known);
+                self.is_changed = true;
+            }
+            return;
+        };
+        let new = || {
+            let container = RawObject::from_iter([("name".to_owned(), name.into())]);
+            Overlay { list, index: own_containers(self.workload, list), container, values: Vec::new() }
         };
         let mut overlay = known.map_or_else(new, |at| self.overlays[at].clone());
         let before = there.clone();
-        for field in fields.iter().chain([&Field::Image]) {
+        for (field, parameter) in fields {
             let (was, is) = (field.get(wanted).cloned(), field.get(there).cloned());
-            // A manifest that is applied again may have `image: auto`.
-            let is_placeholder = *field == Field::Image && is.is_none();
-            let is_taken = is.is_none() && field.get(&overlay.container).is_some();
-            let is_set = is.is_some() && fields.contains(field);
-            if are_same(field, was.as_ref(), is.as_ref()) || !(is_placeholder || is_taken || is_set) {
-                continue;
-            }
-            field.set(there, was, field.index(wanted));
-            if !is_placeholder {
+            let is_new = match is.as_ref().and_then(Field::text) {
+                Some(text) => {
+                    let was = self.marker.value(&parameter.name);
+                    let is_other = self.changes == Changes::All || !parameter.is_same(was.as_deref(), Some(&text));
+                    is_other && parameter.is_settled(&text)
+                }
+                // Taken out of the overlay.
+                None => field.get(&overlay.container).is_some() && !field.is_there(there),
+            };
+            if is_new && !are_same(field, was.as_ref(), is.as_ref()) {
+                field.set(there, was, field.index(wanted));
                 field.set(&mut overlay.container, is, usize::MAX);
             }
+        }
+        if self.changes == Changes::All && Field::Image.get(there).is_none() {
+            Field::Image.set(there, Field::Image.get(wanted).cloned(), 0);
         }
         if *there == before {
             return;
@@ -228,61 +356,41 @@ impl Settled {
         self.is_changed = true;
         match known {
             Some(at) => self.overlays[at] = overlay,
-            None => self.overlays.push(overlay),
+            None if overlay.container.len() > 1 => self.overlays.push(overlay),
+            None => {}
         }
     }
 
-    /// How many containers of `list` are not of policies.
-    fn own_containers(&self, list: &str) -> usize {
-        let pod = self.body.pointer(&self.pod).unwrap_or(&Value::Null);
-        let markers = pod["metadata"]["annotations"].as_object().into_iter().flatten();
-        let markers = markers
-            .filter(|(key, _)| key.starts_with(MARKER_PREFIX))
-            .filter_map(|(_, value)| marker::parse(value.as_str()?));
-        let injected: HashSet<String> =
-            markers.flat_map(|marker| marker.added).filter_map(|pointer| marker::container(&pointer)).collect();
-        let items = pod["spec"][list].as_array().into_iter().flatten();
-        items.filter(|item| item["name"].as_str().is_none_or(|name| !injected.contains(name))).count()
-    }
-
-    /// The body, in which `marker` has the overlays.
+    /// The body, in which the marker under `key` has the overlays.
     fn with_marker(mut self, key: &str, marker: &Marker) -> Value {
         let values = marker.values.iter().filter(|entry| Overlay::of_entry(entry).is_none()).cloned();
         let values = values.chain(self.overlays.iter().map(Overlay::entry)).collect();
-        if let Some(annotations) = self.body.pointer_mut(&format!("{}/metadata/annotations", self.pod)) {
+        let annotations = format!("{}/metadata/annotations", self.workload.pod_pointer());
+        if let Some(annotations) = self.body.pointer_mut(&annotations) {
             annotations[key] = Marker { values, ..marker.clone() }.to_value();
         }
         self.body
     }
 }
 
+/// The object that is `listed` in `body`, which has its pod at `pod`.
+fn locate<'b>(body: &'b mut Value, pod: &str, listed: &Listed) -> Option<&'b mut RawObject> {
+    let pod = body.pointer_mut(pod)?;
+    let place = listed::locate(pod, &listed.tokens).ok()?;
+    pod.pointer_mut(&place)?.as_object_mut()
+}
+
+/// How many containers of `list` in `workload` are not of policies.
+fn own_containers(workload: &Workload, list: &str) -> usize {
+    let injected = marker::containers(workload, &[]);
+    let items = workload.pod_spec().and_then(|spec| spec.get(list)?.as_array()).into_iter().flatten();
+    items.filter(|item| item["name"].as_str().is_none_or(|name| !injected.contains(name))).count()
+}
+
 /// Whether two values of `field` are the same, as 1Gi and 1024Mi are.
 fn are_same(field: &Field, one: Option<&Value>, other: Option<&Value>) -> bool {
     let size = |value: Option<&Value>| value.filter(|_| matches!(field, Field::Amount(..))).and_then(nanos);
     one == other || size(one).is_some() && size(one) == size(other)
-}
-
-/// Gives `body`, which has its pod at `pod`, the overlays that the markers `gone` list. The markers that stay are `kept`.
-pub(super) fn restore(body: &mut Value, pod: &str, gone: &[(&str, Marker)], kept: &[Marker]) {
-    let of = |marker: &Marker| marker.values.iter().filter_map(|entry| Overlay::of_entry(entry)).collect::<Vec<_>>();
-    let mut back: Vec<Overlay> = gone.iter().flat_map(|(_, marker)| of(marker)).collect();
-    back.sort_by_key(|overlay| overlay.index);
-    let away: Vec<Overlay> = kept.iter().flat_map(of).collect();
-    let injected: HashSet<String> =
-        kept.iter().flat_map(|marker| marker.added.iter().filter_map(|pointer| marker::container(pointer))).collect();
-    for overlay in back {
-        let Some(items) = items_mut(body, pod, overlay.list) else { continue };
-        if items.iter().any(|item| item["name"] == overlay.container["name"]) {
-            continue;
-        }
-        let is_own = |item: &Value| item["name"].as_str().is_none_or(|name| !injected.contains(name));
-        let before = away.iter().filter(|other| other.list == overlay.list && other.index < overlay.index).count();
-        let own = items.iter().enumerate().filter(|(_, item)| is_own(item)).map(|(at, _)| at);
-        let own: Vec<usize> = own.collect();
-        let at = own.get(overlay.index.saturating_sub(before)).copied();
-        let at = at.unwrap_or_else(|| own.last().map_or(0, |last| last + 1));
-        items.insert(at, overlay.container.into());
-    }
 }
 
 /// `container` of `list` as its author wrote it: without what the server, and admission before ours, give to every container of a pod.
@@ -298,7 +406,11 @@ fn as_written(workload: &Workload, list: &str, container: &RawObject) -> RawObje
         return written;
     }
     if let Some(Value::Array(mounts)) = written.get_mut(VOLUME_MOUNTS) {
-        mounts.retain(|mount| mount["mountPath"] != TOKEN);
+        let is_token = |name: &str| TOKEN.1.iter().any(|part| name.contains(part));
+        mounts.retain(|mount| {
+            let is_read_only = mount["mountPath"] == TOKEN.0 && mount["readOnly"] == true;
+            !(is_read_only && mount["name"].as_str().is_some_and(is_token))
+        });
         if mounts.is_empty() {
             written.remove(VOLUME_MOUNTS);
         }

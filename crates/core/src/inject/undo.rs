@@ -8,7 +8,7 @@ use super::Template;
 use super::field::{self, FieldEntry};
 use super::listed::{self, LeftoverCause, Listed, What};
 use super::marker::{self, Marker};
-use super::overlay;
+use super::overlay::{self, Overlay};
 use super::owners::Handover;
 use super::part::{self, ENV, VALUE};
 use super::tables::Scope;
@@ -70,32 +70,40 @@ impl fmt::Display for Leftover {
     }
 }
 
-/// `workload` without the additions of `policy`, or of all policies; none if there is no marker.
+/// `workload` without the additions of `policy`, or of all policies, and with the overlays that it had; none if there is no marker.
 ///
 /// # Guarantees
 /// The result is the exact original if the workload was not changed after the injection and its own mounts have
 /// volumes, whatever the order of policies. What the marker of another policy lists stays until that one goes. It never removes content outside of markers, content that injection cannot
 /// add, or the volume of a mount that stays.
 pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
-    undo_those(workload, |name| policy.is_none_or(|policy| policy == name), |_| false)
+    undo_with(workload, |name| policy.is_none_or(|policy| policy == name), |_| false, |_| true)
+}
+
+/// As [`undo_those`], with the overlays for which `is_meant` is true.
+pub(crate) fn undo_with(
+    workload: &Workload,
+    is_wanted: impl Fn(&str) -> bool,
+    returns: impl Fn(&str) -> bool + Copy,
+    is_meant: impl Fn(&Overlay) -> bool,
+) -> Option<Undone> {
+    let mut undone = undo_those(workload, &is_wanted, returns)?;
+    overlay::give_back(workload, &mut undone.body, is_wanted, is_meant);
+    Some(undone)
 }
 
 /// As [`undo`], for the policies for which `is_wanted` is true. The volumes that `returns` names are removed even if
-/// containers that stay mount them, because the caller adds them again. Overlays come back.
+/// containers that stay mount them, because the caller adds them again. Overlays do not come back.
 pub(crate) fn undo_those(
     workload: &Workload,
     is_wanted: impl Fn(&str) -> bool,
     returns: impl Fn(&str) -> bool + Copy,
 ) -> Option<Undone> {
-    let mut undone = undo_known(workload, &is_wanted, returns, &[])?;
-    let (gone, kept): (Vec<_>, Vec<_>) = marker::named(workload).partition(|(name, _)| is_wanted(name));
-    let kept: Vec<Marker> = kept.into_iter().map(|(_, marker)| marker).collect();
-    overlay::restore(&mut undone.body, &workload.pod_pointer(), &gone, &kept);
-    Some(undone)
+    undo_known(workload, is_wanted, returns, &[])
 }
 
 /// As [`undo_those`], with `known` templates of policies: a marker that an earlier release wrote beside others gets what its
-/// policy adds, too. Overlays do not come back.
+/// policy adds, too.
 pub(crate) fn undo_known(
     workload: &Workload,
     is_wanted: impl Fn(&str) -> bool,
@@ -131,6 +139,20 @@ pub(crate) fn undo_known(
 /// As [`undo`], for several policies, or for all if `policies` is empty. Also covers pods at any path of a custom
 /// resource, which the markers show.
 pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone> {
+    undo_anywhere_with(workload, policies, |_| true)
+}
+
+/// `workload` without the additions of any policy, and without their overlays.
+pub fn bare(workload: &Workload) -> Option<Undone> {
+    undo_anywhere_with(workload, &[], |_| false)
+}
+
+/// As [`undo_anywhere`], with the overlays for which `is_meant` is true.
+pub(crate) fn undo_anywhere_with(
+    workload: &Workload,
+    policies: &[String],
+    is_meant: impl Fn(&Overlay) -> bool,
+) -> Option<Undone> {
     let kinds = if is_built_in(&workload.kind.group) {
         vec![workload.kind.clone()]
     } else {
@@ -143,7 +165,7 @@ pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone>
     let mut all: Option<Undone> = None;
     for kind in &kinds {
         let body = all.as_ref().map_or(&workload.body, |all| &all.body).clone();
-        let Some(undone) = undo_those(&Workload::new(kind, body), is_wanted, |_| false) else { continue };
+        let Some(undone) = undo_with(&Workload::new(kind, body), is_wanted, |_| false, &is_meant) else { continue };
         let before = all.take().map_or_else(Default::default, |all| (all.policies, all.leftovers));
         all = Some(Undone {
             body: undone.body,

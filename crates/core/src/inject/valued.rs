@@ -87,6 +87,11 @@ impl Template {
         Self { needs, ..own }
     }
 
+    /// What the policy has declared; none without parameters.
+    pub(super) fn as_declared(&self) -> Option<&v1alpha1::Template> {
+        self.valued.as_ref().map(|valued| &*valued.written)
+    }
+
     /// All its parameters; none without any.
     pub(super) fn all_parameters(&self) -> Option<&Parameters> {
         self.valued.as_ref().map(|valued| &*valued.parameters)

@@ -15,7 +15,8 @@ const SHOWN: usize = 3;
 ///
 /// Custom resources pass, because their schema is unknown here.
 pub fn vet(decision: &mut Decision, workload: &Workload, site: &Site) -> Vec<Fault> {
-    let (Some(pod), false) = (workload.pod(), decision.inject.is_empty()) else { return Vec::new() };
+    let complete = decision.with_images(workload);
+    let (Some(pod), false) = (complete.pod(), decision.inject.is_empty()) else { return Vec::new() };
     let Some(path) = workload.kind.template_path().filter(|_| workload.kind.is_in_table()) else { return Vec::new() };
     let mut faults = if path.is_empty() { Vec::new() } else { in_metadata(&workload.body["metadata"]) };
     faults.extend(in_pod(pod, &path, site.minor));

@@ -12,7 +12,7 @@ use crate::api::rules::Violation;
 use crate::api::v1alpha1::{self, Jobs, NativeSidecars, SidecarPolicySpec};
 use crate::content::{Content, Revision};
 use crate::inject::marker::{MAX_LENGTH, Marker};
-use crate::inject::overlay::Overlay;
+use crate::inject::overlay::{self, Changes, Overlay};
 use crate::inject::presence::{Forms, presence, presence_of_items};
 use crate::inject::{self, Conflict, Edit, Loss, Presence, Template, Values};
 use crate::parameters::Parameter;
@@ -408,10 +408,11 @@ impl Policy {
         self.added.form.written.is_claimed(&self.view(workload))
     }
 
-    /// The same, with the values of its parameters.
+    /// The same, with the values of its parameters, and as it was injected.
     pub(crate) fn is_recorded(&self, workload: &Workload) -> bool {
         let differs = || self.marker(workload).is_some_and(|marker| self.as_written().differs_in_values(&marker));
-        self.is_claimed(workload) && !(self.has_parameters() && differs())
+        let is_changed = || matches!(self.settled(&self.view(workload), Changes::All), Cow::Owned(_));
+        self.is_claimed(workload) && !(self.has_parameters() && (differs() || is_changed()))
     }
 
     /// How much of the policy's content `workload` has, where `others` match, too: containers that they name are not the
@@ -422,7 +423,9 @@ impl Policy {
         others: impl IntoIterator<Item = &'a Arc<Policy>>,
     ) -> Presence {
         let others: Vec<&Template> = others.into_iter().map(|other| other.as_written()).collect();
-        presence(&self.view(workload), &self.added.form.written, self.forms(&workload.kind), &others)
+        let view = self.view(workload);
+        let settled = self.settled(&view, Changes::Values);
+        presence(&settled, &self.added.form.written, self.forms(&workload.kind), &others)
     }
 
     /// The same without additions to the user's containers, which depend on the other policies.
@@ -430,13 +433,13 @@ impl Policy {
         presence_of_items(&self.view(workload), &self.added.form.written, self.forms(&workload.kind))
     }
 
-    /// `workload` as if its author had not changed overridable values in the content that it carries: the marker has them, as an overlay.
-    pub(crate) fn settled<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+    /// `workload` as if its author had not made these `changes` to the content that it carries: the marker has other values, as an overlay.
+    pub(crate) fn settled<'a>(&self, workload: &'a Workload, changes: Changes) -> Cow<'a, Workload> {
         let known = || [self.as_written()].into_iter().chain(self.past().map(|past| &past.template));
         if !known().any(Template::is_overridable) {
             return Cow::Borrowed(workload);
         }
-        inject::overlay::settled(workload, self.marker_key(), known())
+        overlay::settled(workload, self.marker_key(), known(), changes)
     }
 
     /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.
@@ -453,15 +456,17 @@ impl Policy {
         self.is_claimed(workload) && self.presence_beside(workload, others) == Presence::Whole
     }
 
-    /// Whether `workload` has, under the policy's marker, exactly what an earlier content of it added. `workload` is a
-    /// [`Self::view`].
+    /// Whether `workload` has, under the policy's marker, exactly what an earlier content of it added, or the present one with other values.
+    /// `workload` is a [`Self::view`].
     pub(crate) fn carries_past(&self, workload: &Workload) -> bool {
-        let workload = &*self.settled(workload);
-        let Some(marker) = self.added.form.written.marker(workload) else { return false };
+        let settled = self.settled(workload, Changes::All);
+        let is_settled = matches!(settled, Cow::Owned(_));
+        let Some(marker) = self.added.form.written.marker(&settled) else { return false };
         let at = workload.pod_pointer();
         let mut of_marker = self.past().filter(|past| past.template.hash == marker.hash);
-        of_marker.any(|past| inject::edits::is_exact(workload, &past.template.as_listed(&at, &marker), &marker))
-            || self.carries_other_values(workload, &marker)
+        of_marker.any(|past| inject::edits::is_exact(&settled, &past.template.as_listed(&at, &marker), &marker))
+            || self.carries_other_values(&settled, &marker)
+            || is_settled && !workload.is_stored() && self.carries_values(&settled, &marker)
     }
 
     /// Whether `workload` has exactly the present content with other values, which `marker` records: it was copied, or its sources have
@@ -479,7 +484,7 @@ impl Policy {
 
     /// The same for an earlier content or the present one.
     pub(crate) fn carries_known(&self, workload: &Workload) -> bool {
-        let workload = &*self.settled(workload);
+        let workload = &*self.settled(workload, Changes::All);
         let is_present = |marker: Marker| self.carries_values(workload, &marker);
         self.added.form.written.marker(workload).is_some_and(is_present) || self.carries_past(workload)
     }
@@ -488,7 +493,7 @@ impl Policy {
     /// is unknown.
     pub fn edits(&self, workload: &Workload) -> Vec<Edit> {
         let view = self.view(workload);
-        let (workload, written) = (&*self.settled(&view), &self.added.form.written);
+        let (workload, written) = (&*self.settled(&view, Changes::Values), &self.added.form.written);
         let Some(marker) = written.marker(workload) else { return Vec::new() };
         let past = || self.past().map(|past| &past.template).find(|past| past.hash == marker.hash);
         let Some(added) = Some(written).filter(|own| own.hash == marker.hash).or_else(past) else { return Vec::new() };

@@ -15,9 +15,9 @@ use crate::api::code::Code;
 use crate::api::similar;
 use crate::api::v1alpha1::Parameter as Declared;
 use crate::inject::marker::Marker;
-use crate::inject::overlay::Overlay;
+use crate::inject::overlay::{self, Changes, Overlay};
 use crate::inject::tables::{CONTAINERS, INIT_CONTAINERS};
-use crate::inject::{Presence, Values, marker, undo_anywhere};
+use crate::inject::{Presence, Values, marker, undo_anywhere_with};
 use crate::outside::{cut, shown};
 use crate::parameters::{Laid, Parameter};
 use crate::workload::{Kind, MAKERS, MAKERS_ONCE, Workload};
@@ -120,7 +120,7 @@ impl Policies {
     fn settled<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         let mut settled = Cow::Borrowed(workload);
         for policy in self.at(workload) {
-            let of_policy = match policy.settled(&policy.view(&settled)) {
+            let of_policy = match policy.settled(&policy.view(&settled), Changes::All) {
                 Cow::Owned(of_policy) => Some(workload.with_body(of_policy.body)),
                 Cow::Borrowed(_) => None,
             };
@@ -138,7 +138,9 @@ fn without_policies<'a>(workload: &Workload, policies: impl Iterator<Item = &'a 
         return None;
     }
     let (mut narrowed, mut names, mut containers) = (workload.clone(), Vec::new(), HashSet::new());
-    for policy in policies {
+    let policies: Vec<&Policy> = policies.collect();
+    let has = |overlay: &Overlay| policies.iter().any(|policy| policy.as_written().has_overlay(overlay));
+    for policy in &policies {
         let view = policy.view(&narrowed);
         let Some(marker) = policy.marker(&view) else { continue };
         let present = Some(policy.as_written()).filter(|present| present.hash == marker.hash);
@@ -152,7 +154,7 @@ fn without_policies<'a>(workload: &Workload, policies: impl Iterator<Item = &'a 
         }
         names.push(policy.name.clone());
     }
-    let mut bare = undo_anywhere(&narrowed, &names).filter(|_| !names.is_empty())?.body;
+    let mut bare = undo_anywhere_with(&narrowed, &names, has).filter(|_| !names.is_empty())?.body;
     for list in [CONTAINERS, INIT_CONTAINERS].iter().filter(|_| !containers.is_empty()) {
         let list = format!("{}/spec/{list}", workload.pod_pointer());
         if let Some(items) = bare.pointer_mut(&list).and_then(Value::as_array_mut) {
@@ -175,21 +177,18 @@ impl<'a> Bare<'a> {
         let policies: Vec<&Policy> = policies.collect();
         let bare = without_policies(workload, policies.iter().copied()).map_or(Cow::Borrowed(workload), Cow::Owned);
         let mut overlays = BTreeMap::new();
-        for policy in policies.into_iter().filter(|policy| policy.as_written().is_overridable()) {
+        for policy in policies.iter().filter(|policy| policy.as_written().is_overridable()) {
             let found = policy.as_written().overlays(&policy.view(&bare));
             if !found.is_empty() {
-                overlays.insert(policy.name.clone(), (policy.view(&bare).pod_pointer(), found));
+                overlays.insert(policy.name.clone(), found);
             }
         }
-        if overlays.is_empty() {
-            return Self { workload: bare, overlays: BTreeMap::new() };
-        }
-        let mut body = bare.body.clone();
-        for (pod, overlay) in overlays.values().flat_map(|(pod, all)| all.iter().map(move |overlay| (pod, overlay))) {
-            overlay.remove(&mut body, pod);
-        }
-        let overlays = overlays.into_iter().map(|(policy, (_, overlays))| (policy, overlays)).collect();
-        Self { workload: Cow::Owned(workload.with_body(body)), overlays }
+        let without = |bare: Cow<'a, Workload>, policy: &Policy| match overlays.get(&policy.name) {
+            Some(overlays) => Cow::Owned(workload.with_body(overlay::without(&policy.view(&bare), overlays))),
+            None => bare,
+        };
+        let bare = policies.into_iter().fold(bare, without);
+        Self { workload: bare, overlays }
     }
 
     /// The overlays of `policy`.
@@ -359,7 +358,7 @@ impl Policy {
         let (workload, written) = (&*self.view(sides.workload), self.as_written());
         let marker = self.current_marker(workload)?;
         let before = sides.old.and_then(|(old, _)| self.current_marker(&self.view(old)));
-        let is_stored = sides.old.is_none() && !workload.resource_version().is_empty() && !workload.has_initializers();
+        let is_stored = sides.old.is_none() && workload.is_stored();
         let was_there =
             |name: &str| is_stored || before.as_ref().is_some_and(|it| it.value(name) == marker.value(name));
         let is_made = is_made(workload, &marker);

@@ -71,7 +71,7 @@ pub fn told(policy: &Policy, [bare, after]: [&Workload; 2], maker: &Workload, fa
 
 /// `workload` without the content of any policy.
 pub fn bare(workload: &Workload) -> Workload {
-    let undone = inject::undo_anywhere(workload, &[]);
+    let undone = inject::bare(workload);
     undone.map_or_else(|| workload.clone(), |undone| workload.with_body(undone.body))
 }
 

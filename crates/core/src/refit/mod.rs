@@ -36,8 +36,9 @@ use crate::decision::Decision;
 use crate::inject::edited::{chosen_container, edited};
 use crate::inject::listed::{self, Listed, What};
 use crate::inject::marker::{self, Marker};
+use crate::inject::overlay::{self, Changes, Overlay};
 use crate::inject::tables::{DEFAULT_CONTAINER, has_volume};
-use crate::inject::{self, Leftover, LeftoverCause, Presence, Template, is_joint, owners, undo_known, undo_those};
+use crate::inject::{self, Leftover, LeftoverCause, Presence, Template, is_joint, owners, undo_known, undo_with};
 use crate::policy::{Policies, Policy, Reason, Site, deliver};
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
@@ -232,12 +233,7 @@ pub fn template_update<'a>(
     let stored = &*goal.to.view(workload);
     let known: Vec<&Template> = from.into_iter().map(|from| &from.template).chain(goal.replaced()).collect();
     let names: Vec<&str> = goal.to.marker_names().collect();
-    let settled = names.iter().fold(Cow::Borrowed(stored), |workload, name| {
-        match inject::overlay::settled(&workload, &marker::key(name), known.iter().copied()) {
-            Cow::Owned(settled) => Cow::Owned(settled),
-            Cow::Borrowed(_) => workload,
-        }
-    });
+    let settled = settled(stored, &names, &known);
     let workload = &*settled;
     let is_in_force = |name: &str, _: &Marker| goal.policies.iter().any(|policy| policy.name == name);
     let forgotten = owners::forgotten(workload, &names, is_in_force);
@@ -251,6 +247,16 @@ pub fn template_update<'a>(
     own.change(stored, planned.body, planned.leftovers, goal.policies)
 }
 
+/// `workload` without the changes that its author has made to values of the content of the policies `names`, of which `known` are templates.
+fn settled<'a>(workload: &'a Workload, names: &[&str], known: &[&Template]) -> Cow<'a, Workload> {
+    names.iter().fold(Cow::Borrowed(workload), |workload, name| {
+        match overlay::settled(&workload, &marker::key(name), known.iter().copied(), Changes::All) {
+            Cow::Owned(settled) => Cow::Owned(settled),
+            Cow::Borrowed(_) => workload,
+        }
+    })
+}
+
 /// The change that takes what the revision `from` added out of the pod template of `workload`. `policies` are those in
 /// force. `workload` is no pod.
 ///
@@ -261,12 +267,14 @@ pub fn template_update<'a>(
 /// # Errors
 /// Why nothing changes.
 pub fn removal(workload: &Workload, from: &Revision, policies: &Policies) -> Result<TemplateChange, Unchanged> {
-    let own = OwnContent::of(workload, [&from.template], vec![from.template.policy.as_str()], false)?;
+    let (stored, names) = (workload, vec![from.template.policy.as_str()]);
+    let settled = settled(stored, &names, &[&from.template]);
+    let own = OwnContent::of(&settled, [&from.template], names, false)?;
     let known: Vec<&Template> = policies.iter().map(|policy| policy.as_written()).collect();
     let undone = undo_known(&own.workload, |name| own.names.contains(&name), |_| false, &known);
     let (body, leftovers) =
-        undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
-    own.change(workload, body, leftovers, policies)
+        undone.map_or_else(|| (stored.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
+    own.change(stored, body, leftovers, policies)
 }
 
 impl<'a> Goal<'a> {
@@ -448,7 +456,8 @@ fn verdict(workload: &Workload, goal: Goal<'_>) -> Result<Decision, Unchanged> {
         }
     };
     let returns = |name: &str| policies.iter().any(|policy| has_volume(&policy.as_written().spec, name));
-    let bare = undo_those(workload, |_| true, returns).map(|undone| workload.with_body(undone.body));
+    let has = |overlay: &Overlay| policies.at(workload).any(|policy| policy.as_written().has_overlay(overlay));
+    let bare = undo_with(workload, |_| true, returns, has).map(|undone| workload.with_body(undone.body));
     let decision = Decision::of(&policies, bare.as_ref().unwrap_or(workload), site);
     if decision.inject.iter().any(|policy| policy.name == to.name) {
         return Ok(decision);
@@ -492,7 +501,7 @@ fn plan<'a>(
     let (base, leftovers) =
         undone.map_or_else(|| (workload.body.clone(), Vec::new()), |undone| (undone.body, undone.leftovers));
     let base = workload.with_body(base);
-    // One of a workload that has not been injected: an undo of the marker gives none back.
+    // A workload that has not been injected may have one.
     let base = to.as_written().without_overlays(&base).map_or(base.clone(), |body| base.with_body(body));
     // Without those that carry an earlier template, because its containers would count as the user's own.
     let marker_of = |policy: &Policy| marker::read(workload, &policy.name);

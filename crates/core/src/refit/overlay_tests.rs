@@ -7,7 +7,7 @@ use crate::workload::Kind;
 use serde_json::json;
 
 fn site() -> Site {
-    Site::new("scpol-system", [], [])
+    Site { native_sidecars: true, minor: Some(37), ..Site::new("scpol-system", [], []) }
 }
 
 fn policy_of(name: &str, more: &Value) -> Arc<Policy> {
@@ -170,10 +170,16 @@ fn what_admission_gives_each_container_of_a_pod_is_nothing_of_an_overlay() {
         let marker = marker::read(&injected, "mesh").unwrap();
         assert!(!marker.to_value().to_string().contains("terminationMessage"), "{marker:?}");
     }
-    let mut own = of_pod(json!({}), "");
-    own.body["spec"]["containers"][1]["volumeMounts"][0]["mountPath"] = json!("/own");
-    let decision = Decision::of(&Policies::new([policy]), &own, &site());
-    assert!(decision.rest[0].reason.detail.contains("without `volumeMounts`"), "{}", decision.rest[0].reason.detail);
+    for (field, value) in [("mountPath", "/own"), ("name", "own"), ("readOnly", "false")] {
+        let mut own = of_pod(json!({}), "");
+        own.body["spec"]["containers"][1]["volumeMounts"][0][field] = json!(value);
+        let decision = Decision::of(&Policies::new([policy.clone()]), &own, &site());
+        assert!(
+            decision.rest[0].reason.detail.contains("without `volumeMounts`"),
+            "{}",
+            decision.rest[0].reason.detail
+        );
+    }
 }
 
 #[test]
@@ -221,15 +227,15 @@ fn a_value_that_is_taken_out_of_an_overlay_is_that_of_the_next_source() {
 }
 
 #[test]
-fn a_value_that_is_applied_out_of_bounds_is_told_and_changes_nothing() {
+fn a_value_that_is_applied_out_of_bounds_is_an_edit() {
     let policy = policy();
     let mut applied = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
     proxy_mut(&mut applied)["resources"]["limits"]["memory"] = json!("4Gi");
-    let told = policy.valued_for(&applied, &Policies::new([policy.clone()]), &site()).outdated_values().unwrap();
-    assert!(told.contains("`memory` is `256Mi`, and now must be"), "{told}");
+    let edits = inject::all_told(&policy.edits(&applied));
+    assert!(edits.contains("`4Gi`") && edits.contains("`256Mi`"), "{edits}");
     let next = policy_of("mesh", &json!({"position": {"containers": "Before"}}));
     let left = update(&applied, &policy, &next).unwrap_err();
-    assert!(left.contains("from `64Mi` to `1Gi`, is `4Gi`"), "{left}");
+    assert!(left.contains("`/spec/template/spec/containers/proxy`, which the marker lists"), "{left}");
 }
 
 #[test]
@@ -237,7 +243,7 @@ fn an_image_that_stands_for_none_is_that_of_the_policy_again() {
     let policy = policy();
     let mut applied = stored(&policy, &deployment(&[app(), json!({"name": "proxy", "image": "auto"})]));
     proxy_mut(&mut applied)["image"] = json!("auto");
-    assert_eq!(policy.edits(&applied), []);
+    assert!(!policy.edits(&applied).is_empty(), "until a rollout comes");
     let next = policy_of("mesh", &json!({"position": {"containers": "Before"}}));
     assert_eq!(proxy(&update(&applied, &policy, &next).unwrap())["image"], "proxy:1");
 }
@@ -305,7 +311,7 @@ fn a_forged_overlay_of_a_marker_is_worth_what_an_overlay_is_worth() {
     for (from, to, expected) in [
         ("\\\"256Mi\\\"", "\\\"512Mi\\\"", Some("512Mi")),
         ("\\\"256Mi\\\"", "\\\"4Gi\\\"", None),
-        ("\\\"limits\\\"", "\\\"claims\\\"", Some("256Mi")),
+        ("\\\"limits\\\"", "\\\"claims\\\"", Some("128Mi")),
         // None that can be read.
         ("containers/1=", "containers/99999999999999999999=", Some("128Mi")),
         ("containers/1=", "ephemeralContainers/1=", Some("128Mi")),
@@ -329,4 +335,150 @@ fn a_forged_overlay_of_a_marker_is_worth_what_an_overlay_is_worth() {
         }
         inject::undo(&forged, None).unwrap();
     }
+}
+
+#[test]
+fn a_marker_that_is_forged_beyond_reason_makes_nothing_panic() {
+    for entry in [
+        "containers/0={}",
+        "containers/0={\\\"name\\\":7}",
+        "containers/0=[]",
+        "initContainers/1={\\\"name\\\":\\\"\\\"}",
+    ] {
+        let text = format!(
+            r#"{{"v":1,"hash":"0123456789abcdef","added":["{entry}","/spec/template/spec/containers/proxy"]}}"#
+        );
+        let mut forged = deployment(&[app(), overlay("256Mi")]);
+        forged.body["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/mesh"] = json!(text);
+        assert!(marker::read(&forged, "mesh").is_some(), "{text}");
+        inject::undo(&forged, None).unwrap();
+        let policy = policy();
+        Decision::of(&Policies::new([policy.clone()]), &forged, &site()).plan(&forged);
+        policy.edits(&forged);
+        update(&forged, &policy, &policy).unwrap_err();
+    }
+}
+
+#[test]
+fn an_author_who_takes_the_overlay_out_of_the_manifest_keeps_the_sidecar() {
+    let policy = policy();
+    let mut applied = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    // kubectl deletes the container of that name.
+    applied.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().pop();
+    assert_ne!(carries(&applied, &policy, &site()), Carries::This);
+    assert!(!policy.edits(&applied).is_empty());
+    let updated = update(&applied, &policy, &policy).unwrap();
+    assert_eq!((memory(&updated), containers(&updated).len()), (("128Mi", "128Mi"), 2));
+    assert_eq!(inject::undo(&updated, None).unwrap().body["spec"]["template"]["spec"]["containers"], json!([app()]));
+    // Without an overlay, whoever takes the container away wants it away.
+    let mut robbed = stored(&policy, &deployment(&[app()]));
+    robbed.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().pop();
+    update(&robbed, &policy, &policy).unwrap_err();
+}
+
+#[test]
+fn the_end_of_a_policy_takes_an_applied_value_along() {
+    let policy = policy();
+    for (field, value) in [
+        ("resources", json!({"limits": {"memory": "512Mi"}, "requests": {"cpu": "50m", "memory": "256Mi"}})),
+        ("image", json!("auto")),
+    ] {
+        let mut applied = stored(&policy, &deployment(&[overlay("256Mi"), app()]));
+        proxy_mut(&mut applied)[field] = value;
+        let change = removal(&applied, &revision(&policy), &Policies::new([])).unwrap();
+        assert_eq!(change.body["spec"]["template"]["spec"]["containers"], json!([app()]), "{field}");
+    }
+}
+
+#[test]
+fn what_is_no_value_is_an_edit_and_restored_where_the_policy_says_so() {
+    let restoring = json!({
+        "parameters": [
+            {"name": "image", "paths": ["containers[proxy].image"], "enum": ["proxy:1", "proxy:2"], "overridable": true},
+            {"name": "level", "paths": ["containers[proxy].env[LEVEL].value"], "overridable": true},
+        ],
+    });
+    let policy = policy_of("mesh", &json!({"parameters": restoring["parameters"]}));
+    for (value, expected) in [("evil:1", false), ("auto", false), ("proxy:2", true)] {
+        let mut applied = stored(&policy, &deployment(&[app(), json!({"name": "proxy", "image": "proxy:1"})]));
+        proxy_mut(&mut applied)["image"] = json!(value);
+        assert_eq!(policy.edits(&applied).is_empty(), expected, "{value}");
+        let told = policy.valued_for(&applied, &Policies::new([policy.clone()]), &site()).outdated_values();
+        assert_eq!(told.is_some(), expected, "{value}");
+    }
+    // A text that is applied without its escapes is the same value, which a kubelet would expand.
+    let level = json!({"name": "proxy", "env": [{"name": "LEVEL", "value": "a$(b)"}]});
+    let mut applied = stored(&policy, &deployment(&[app(), level]));
+    assert_eq!(proxy(&applied)["env"][0]["value"], "a$$(b)");
+    proxy_mut(&mut applied)["env"][0]["value"] = json!("a$(b)");
+    assert!(!policy.edits(&applied).is_empty());
+    let next = policy_of("mesh", &json!({"parameters": restoring["parameters"], "position": {"containers": "Before"}}));
+    assert_eq!(proxy(&update(&applied, &policy, &next).unwrap())["env"][0]["value"], "a$$(b)");
+    let mut copy = applied.clone();
+    copy.body["metadata"] = json!({"name": "copy", "namespace": "shop"});
+    assert_eq!(proxy(&created(&[&policy], &copy))["env"][0]["value"], "a$$(b)");
+    // A source in place of a value is no value.
+    let mut edited = applied.clone();
+    proxy_mut(&mut edited)["env"][0] =
+        json!({"name": "LEVEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
+    assert!(!policy.edits(&edited).is_empty());
+    update(&edited, &policy, &next).unwrap_err();
+}
+
+#[test]
+fn a_stored_workload_with_an_applied_value_has_the_sidecar() {
+    let policy = policy();
+    let mut applied = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    proxy_mut(&mut applied)["env"][0]["value"] = json!("debug");
+    let decision = Decision::of(&Policies::new([policy.clone()]), &applied, &site());
+    assert_eq!(decision.inject.len(), 0);
+    assert_eq!(decision.rest[0].reason.code, Code::AlreadyInjected, "{}", decision.rest[0].reason.detail);
+    assert!(
+        decision.rest[0].reason.detail.contains("`level` has another value now"),
+        "{}",
+        decision.rest[0].reason.detail
+    );
+}
+
+#[test]
+fn an_overlay_comes_back_only_where_it_has_a_place() {
+    // A policy whose container has another name now.
+    let (policy, renamed) = (
+        policy(),
+        policy_of(
+            "mesh",
+            &json!({
+                "template": {"containers": [{"name": "envoy", "image": "envoy:1"}]}, "parameters": [],
+            }),
+        ),
+    );
+    let old = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    let updated = update(&old, &policy, &renamed).unwrap();
+    let names: Vec<&Value> = containers(&updated).iter().map(|container| &container["name"]).collect();
+    assert_eq!(names, ["app", "envoy"]);
+    // A pod that was made from a template with a native sidecar.
+    let native = policy_of("mesh", &json!({"nativeSidecars": "Always"}));
+    let template = created(&[&native], &deployment(&[app(), overlay("256Mi")]));
+    let mut made = pod(&[], &json!({}));
+    made.body["spec"] = template.body["spec"]["template"]["spec"].clone();
+    made.body["metadata"]["annotations"] = template.body["spec"]["template"]["metadata"]["annotations"].clone();
+    let undone = inject::undo(&made, None).unwrap().body;
+    assert_eq!(undone["spec"]["containers"], json!([app()]), "its init container is there");
+    // Beside content of a policy that is not known here.
+    let first = policy_of(
+        "first",
+        &json!({"position": {"containers": "Before"}, "template": {"containers": [{"name": "z", "image": "z:1"}]}, "parameters": []}),
+    );
+    let original = deployment(&[overlay("256Mi"), app()]);
+    let mut workload = original.clone();
+    workload.body["spec"]["template"]["spec"]["containers"] = json!([app()]);
+    let by_first = created(&[&first], &workload);
+    let mut both = by_first.clone();
+    both.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().insert(1, overlay("256Mi"));
+    let injected = created(&[&policy], &both);
+    let undone = inject::undo(&injected, None).unwrap().body;
+    assert_eq!(
+        undone["spec"]["template"]["spec"]["containers"],
+        original.body["spec"]["template"]["spec"]["containers"]
+    );
 }

@@ -1,6 +1,6 @@
 //! The pod that a controller would make in place of another one, to try whether a server accepts it.
 
-use crate::inject::undo_those;
+use crate::inject::undo_with;
 use crate::inject::value::nanos;
 use crate::readers;
 use crate::workload::Workload;
@@ -25,12 +25,13 @@ pub fn replacement(pod: &Workload, patch: &Patch, resize: Option<&Value>) -> Val
     made(pod, body)
 }
 
-/// The pod that its controller would make in place of `pod`, without the content of any policy: the server adds that at the create.
+/// The pod that its controller would make in place of `pod`, without the content of any policy: the server adds that at the create, in the
+/// place of overlays.
 ///
 /// # Guarantees
 /// As for [`replacement`].
 pub fn made_anew(pod: &Workload) -> Value {
-    let undone = undo_those(pod, |_| true, |_| false);
+    let undone = undo_with(pod, |_| true, |_| false, |_| true);
     made(pod, undone.map_or_else(|| pod.body.clone(), |undone| undone.body))
 }
 

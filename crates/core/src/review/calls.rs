@@ -5,7 +5,8 @@ use super::envelope::Response;
 use super::{Call, Caller};
 use crate::api::code::Code;
 use crate::decision::{Decision, JUDGED, Left, Outcome, Side};
-use crate::inject::{Loss, undo_anywhere};
+use crate::inject::overlay::Overlay;
+use crate::inject::{Loss, undo_anywhere_with};
 use crate::outside::{beginning, escaped};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
@@ -110,6 +111,7 @@ fn without_ours<'a>(stored: &'a Workload, policies: &Policies, site: &Site) -> C
         }
     }
     let names: Vec<String> = ours.into_iter().map(|policy| policy.name.clone()).collect();
-    let undone = (!names.is_empty()).then(|| undo_anywhere(&narrowed, &names)).flatten();
+    let has = |overlay: &Overlay| policies.at(stored).any(|policy| policy.as_written().has_overlay(overlay));
+    let undone = (!names.is_empty()).then(|| undo_anywhere_with(&narrowed, &names, has)).flatten();
     undone.map_or(Cow::Borrowed(stored), |undone| Cow::Owned(stored.with_body(undone.body)))
 }

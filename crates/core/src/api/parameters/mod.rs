@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 
 pub use leaves::markdown;
 pub(super) use left_out::left_behind;
-pub(crate) use overlays::{Field, Laid};
+pub(crate) use overlays::{AUTO, Field, Laid};
 pub(super) use parse::{foreign_images, not_granted};
 pub(crate) use stand_ins::{Piece, Role, has_stand_in, pieces, texts};
 

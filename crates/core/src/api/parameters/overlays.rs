@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 /// The image of an overlay that names none. Istio has the same word.
-const AUTO: &str = "auto";
+pub(crate) const AUTO: &str = "auto";
 
 /// A value of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,15 +37,25 @@ impl Parameters {
         container: &RawObject,
         is_added: impl Fn(&str, &Value) -> bool,
     ) -> Result<Vec<Option<Laid>>, String> {
-        let mut overlay = Overlay { list, container, read: HashSet::new() };
+        let mut overlay = Read { list, container, read: HashSet::new() };
         let values = self.iter().map(|parameter| overlay.laid(parameter)).collect();
         overlay.foreign(is_added).map_or(Ok(values), Err)
     }
 
-    /// The fields that an overlay of the container `name` of `list` can have.
-    pub(crate) fn overridable(&self, list: &str, name: &str) -> Vec<Field> {
-        let places = self.iter().filter(|parameter| parameter.overridable).flat_map(|parameter| &parameter.places);
-        places.filter(|place| place.is_overlaid()).filter_map(|place| Field::of(&place.path, list, name)).collect()
+    /// The fields that an overlay of the container `name` of `list` can have, each with the parameter.
+    pub(crate) fn overridable(&self, list: &str, name: &str) -> Vec<(Field, &Parameter)> {
+        let overridable = self.iter().filter(|parameter| parameter.overridable);
+        let places = overridable.flat_map(|parameter| parameter.places.iter().map(move |place| (parameter, place)));
+        let places = places.filter(|(_, place)| place.is_overlaid());
+        places.filter_map(|(parameter, place)| Some((Field::of(&place.path, list, name)?, parameter))).collect()
+    }
+}
+
+impl Parameter {
+    /// Whether `text`, which the author of a stored workload has applied, is a new value: those of a free image depend on a flag, so they are
+    /// edits.
+    pub(crate) fn is_settled(&self, text: &str) -> bool {
+        !self.needs_trust() && self.judge(text).is_ok()
     }
 }
 
@@ -106,6 +116,23 @@ impl Field {
         found.filter(|value| !value.is_null())
     }
 
+    /// `value` as the text of a value; none if it is something else.
+    pub(crate) fn text(value: &Value) -> Option<String> {
+        text_of(value)
+    }
+
+    /// Whether `container` has something there, perhaps no value: a variable from another source, or an image that stands for none.
+    pub(crate) fn is_there(&self, container: &RawObject) -> bool {
+        match self {
+            Self::Image => container.contains_key("image"),
+            Self::Variable(name) => {
+                let mut items = container.get("env").and_then(Value::as_array).into_iter().flatten();
+                items.any(|item| item["name"] == name.as_str())
+            }
+            Self::Amount(..) => self.get(container).is_some(),
+        }
+    }
+
     /// The index of the variable in `container`; 0 if it is none.
     pub(crate) fn index(&self, container: &RawObject) -> usize {
         let Self::Variable(name) = self else { return 0 };
@@ -163,14 +190,14 @@ impl Laid {
 }
 
 /// A container that may be an overlay.
-struct Overlay<'c> {
+struct Read<'c> {
     list: &'c str,
     container: &'c RawObject,
     /// The fields that parameters have read.
     read: HashSet<Field>,
 }
 
-impl Overlay<'_> {
+impl Read<'_> {
     /// The value of `parameter`, which may have several places.
     fn laid(&mut self, parameter: &Parameter) -> Option<Laid> {
         let places = parameter.places.iter().filter(|place| parameter.overridable && place.is_overlaid());
