@@ -134,7 +134,7 @@ proptest! {
     fn no_field_outside_of_the_paths_differs_from_the_defaults(scene in scene()) {
         let (before, _, decision) = scene.decided();
         let Some(policy) = policy_of(&decision) else { return Ok(()) };
-        let valued = policy.as_written();
+        let (before, valued) = (without_overlay(&before), policy.as_written());
         let defaults = scene.policies.get(&PolicyRef::of_cluster("tuned")).unwrap();
         let plan = |template: &inject::Template| {
             let patch = inject::plan(&before, &[template], &[template], sidecar_policy::api::pod_security::Standard::NEWEST);
@@ -186,10 +186,23 @@ fn scenes_are_injected_and_refused_in_fair_parts() {
     let scenes: Vec<Scene> = (0..400).map(|_| scene().new_tree(&mut runner).unwrap().current()).collect();
     let decisions: Vec<Decision> = scenes.iter().map(|scene| scene.decided().2).collect();
     let injected = decisions.iter().filter(|decision| policy_of(decision).is_some()).count();
+    let has_overlay = |scene: &&Scene| {
+        let (_, after, decision) = scene.decided();
+        policy_of(&decision).is_some()
+            && marker::read(&after, "tuned")
+                .unwrap()
+                .values
+                .iter()
+                .any(|entry| entry.contains("/0={") || entry.contains("/1={"))
+    };
+    let overlaid = scenes.iter().filter(has_overlay).count();
     let is_by_value =
         |decision: &&Decision| decision.rest.iter().any(|left| left.reason.code == Code::ParameterRefused);
     let refused = decisions.iter().filter(is_by_value).count();
-    assert!(injected > 80 && refused > 80, "{injected} injected, {refused} refused");
+    assert!(
+        injected > 70 && overlaid > 8 && refused > 80,
+        "{injected} injected, {overlaid} with an overlay, {refused} refused"
+    );
 }
 
 /// A workload with annotations, and the policies.
@@ -248,9 +261,41 @@ fn scene() -> impl Strategy<Value = Scene> {
             let map_of = dice.pick(&["annotations", "labels"]);
             workload.namespace_object = Some(Arc::new(json!({ "metadata": { "name": "shop", map_of: map } })));
         }
+        if dice.roll(3) == 0 {
+            declare(&mut workload, &mut dice, &of_pod);
+        }
         let policies = policies(&kind, &mut dice);
         Scene { workload, policies }
     })
+}
+
+/// Puts an overlay among the containers, with some of `texts`.
+fn declare(workload: &mut Workload, dice: &mut Dice, texts: &[Option<String>]) {
+    let at = format!("{}/spec/containers", workload.pod_pointer());
+    let Some(items) = workload.body.pointer_mut(&at).and_then(Value::as_array_mut) else { return };
+    let mut overlay = json!({ "name": "side", "image": "auto" });
+    if let Some(memory) = &texts[0] {
+        overlay["resources"] = json!({ "limits": { "memory": memory } });
+    }
+    let named = [("LEVEL", &texts[3]), ("TEXT", &texts[5])];
+    let env: Vec<Value> =
+        named.iter().filter_map(|(name, text)| Some(json!({ "name": name, "value": text.as_ref()? }))).collect();
+    if !env.is_empty() {
+        overlay["env"] = env.into();
+    }
+    if dice.roll(8) == 0 {
+        overlay["tty"] = json!(true);
+    }
+    let place = dice.roll(items.len() + 1);
+    items.insert(place, overlay);
+}
+
+/// `workload` without the overlay.
+fn without_overlay(workload: &Workload) -> Workload {
+    let mut body = workload.body.clone();
+    let items = body.pointer_mut(&format!("{}/spec/containers", workload.pod_pointer())).and_then(Value::as_array_mut);
+    items.into_iter().for_each(|items| items.retain(|item| item["name"] != "side"));
+    workload.with_body(body)
 }
 
 /// Puts `texts` into the annotations of the metadata at the pointer `at`. What is no object stays.
@@ -288,12 +333,12 @@ fn policies(kind: &Kind, dice: &mut Dice) -> Policies {
     };
     let of_namespace = dice.roll(2) == 1;
     let parameters = json!([
-        one("memory", "Quantity", json!(["containers[side].resources.limits.memory"]), json!({ "minimum": "64Mi", "maximum": "1Gi", "fromNamespace": of_namespace })),
+        one("memory", "Quantity", json!(["containers[side].resources.limits.memory"]), json!({ "minimum": "64Mi", "maximum": "1Gi", "fromNamespace": of_namespace, "overridable": true })),
         one("workers", "Integer", json!(["containers[side].env[WORKERS].value"]), json!({ "minimum": 1, "maximum": 8, "expression": "size(template.spec.?containers.orValue([]))" })),
         one("period", "Duration", json!(["containers[side].livenessProbe.periodSeconds", "containers[side].env[PERIOD].value"]), json!({ "maximum": "1h" })),
-        one("level", "String", json!(["containers[side].env[LEVEL].value"]), json!({ "enum": ["debug", "info"], "fromNamespace": of_namespace })),
+        one("level", "String", json!(["containers[side].env[LEVEL].value"]), json!({ "enum": ["debug", "info"], "fromNamespace": of_namespace, "overridable": true })),
         one("word", "String", json!(["containers[side].args[0]"]), json!({ "pattern": "[a-z]*" })),
-        one("text", "String", json!(["containers[side].env[TEXT].value", "metadata.annotations[example.com/text]"]), json!({ "fromNamespace": of_namespace })),
+        one("text", "String", json!(["containers[side].env[TEXT].value", "metadata.annotations[example.com/text]"]), json!({ "fromNamespace": of_namespace, "overridable": true })),
         one("debug", "Boolean", json!(["containers[extra]", "volumes[dumps]"]), json!({})),
         one("port", "Integer", json!(["containers[side].ports[admin].containerPort", "containers[side].livenessProbe.httpGet.port"]), json!({})),
         one("label", "String", json!(["metadata.labels[example.com/label]"]), json!({ "maxLength": 40 })),

@@ -12,7 +12,7 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     let annotations = body.pointer_mut(&format!("{pod}/metadata/annotations")).and_then(Value::as_object_mut);
     let Some(marker) = annotations.and_then(|annotations| annotations.remove(&key)) else { return };
     let marker: Value = serde_json::from_str(marker.as_str().unwrap()).unwrap();
-    // The values of parameters come before the places, and begin with no `/`.
+    // The values of parameters and the overlays come before the places, and begin with no `/`.
     let list = |field: &str| {
         let entries = marker[field].as_array().into_iter().flatten().map(|at| at.as_str().unwrap().to_owned());
         entries.filter(|entry| entry.starts_with('/')).collect::<Vec<_>>()
@@ -33,6 +33,32 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
             _ => remove(body, "", &tokens, was_null),
         }
     }
+    let entries = marker["added"].as_array().into_iter().flatten().map(|at| at.as_str().unwrap());
+    for (place, container) in entries.filter(|at| !at.starts_with('/')).filter_map(|at| at.split_once('=')) {
+        if let Some((list, index)) = place.split_once('/') {
+            put_back(body, pod, (list, index.parse().unwrap()), container, &others);
+        }
+    }
+}
+
+/// Puts an overlay back before the user's container of that index. `others` are the entries of markers that stay.
+fn put_back(body: &mut Value, pod: &str, (list, index): (&str, usize), container: &str, others: &[String]) {
+    let items = body.pointer_mut(&format!("{pod}/spec/{list}")).unwrap().as_array_mut().unwrap();
+    let of_others = |item: &Value| {
+        let name = item["name"].as_str().unwrap_or_default();
+        others.iter().any(|at| *at == format!("{pod}/spec/{list}/{name}"))
+    };
+    let mut at = 0;
+    let mut passed = 0;
+    while at < items.len() && (of_others(&items[at]) || passed < index) {
+        passed += usize::from(!of_others(&items[at]));
+        at += 1;
+        // What follows on the last container of the user's is not passed.
+        if items[at..].iter().all(of_others) && passed == index {
+            break;
+        }
+    }
+    items.insert(at, serde_json::from_str(&container.replace("~0", "~")).unwrap());
 }
 
 const GRACE: &str = "terminationGracePeriodSeconds";

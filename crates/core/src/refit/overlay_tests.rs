@@ -482,3 +482,16 @@ fn an_overlay_comes_back_only_where_it_has_a_place() {
         original.body["spec"]["template"]["spec"]["containers"]
     );
 }
+
+#[test]
+fn a_name_that_is_there_twice_is_no_overlay() {
+    let policy = policy();
+    let init = |mut workload: Workload| {
+        workload.body["spec"]["template"]["spec"]["initContainers"] = json!([overlay("128Mi")]);
+        workload
+    };
+    for workload in [deployment(&[overlay("256Mi"), overlay("512Mi")]), init(deployment(&[app(), overlay("256Mi")]))] {
+        let decision = Decision::of(&Policies::new([policy.clone()]), &workload, &site());
+        assert_eq!(decision.rest[0].reason.code, Code::NameConflict, "{}", decision.rest[0].reason.detail);
+    }
+}
