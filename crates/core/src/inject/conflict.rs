@@ -141,9 +141,9 @@ fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject, template: &Templa
                 return Some(format!("{} `{name}` exists, the template has {article} of that name", other.noun));
             }
             if let Some(difference) = equal::difference(item, there, list.fields) {
-                let overlay = template.told_of_overlay(pod.workload, list, there).unwrap_or_default();
                 let difference = difference.described("template", template.shows_values());
-                return Some(format!("{noun} `{name}` exists with {difference}{overlay}"));
+                let overlay = template.told_of_overlay((pod.workload, list), there, &difference);
+                return Some(overlay.unwrap_or_else(|| format!("{noun} `{name}` exists with {difference}")));
             }
         }
     }

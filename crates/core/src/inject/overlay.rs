@@ -86,17 +86,23 @@ impl Template {
         self.declared(workload).into_iter().filter_map(overlay).collect()
     }
 
-    /// Why `container`, which `workload` has in `list` under the name of one of the template, is no overlay: the end of a sentence. None if the
-    /// template allows no overlay of it.
-    pub(super) fn told_of_overlay(&self, workload: &Workload, list: &List, container: &RawObject) -> Option<String> {
+    /// That `container`, which `workload` has in `list` under the name of one of the template, is no overlay of it, with the reason.
+    /// `difference` is how it differs. None if the template allows no overlay of it.
+    pub(super) fn told_of_overlay(
+        &self,
+        (workload, list): (&Workload, &List),
+        container: &RawObject,
+        difference: &str,
+    ) -> Option<String> {
         let container = as_written(workload, list.field, container);
+        let (noun, name) = (list.noun, shown(name_of(&container)));
         let fields = self.overridable_parameters()?.overridable(list.field, name_of(&container));
         let fields: Vec<String> = fields.iter().map(|(field, _)| format!("`{field}`")).collect();
-        let wrong = match self.read((list.field, list.field), &container)?.err()?.as_str() {
-            "image" => "must have `image: auto` or none".to_owned(),
-            field => format!("must be without `{}`", shown(field)),
+        let begin = match self.read((list.field, list.field), &container)?.err()?.as_str() {
+            "image" => format!("{noun} `{name}` exists with {difference}; an overlay has `image: auto` or none"),
+            field => format!("{noun} `{name}` exists, and an overlay must be without `{}`", shown(field)),
         };
-        Some(format!("; an overlay {wrong}, and may set {}", fields.join(", ")))
+        Some(format!("{begin}; it may set {}", fields.join(", ")))
     }
 
     /// The body of `workload` without the overlays of its containers; none if there is none.

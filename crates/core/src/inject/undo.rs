@@ -15,7 +15,7 @@ use super::tables::Scope;
 use crate::api::MARKER_PREFIX;
 use crate::workload::{Kind, Workload, is_built_in};
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -213,7 +213,7 @@ impl Undone {
     ) {
         let (policy, marker) = &going.markers[at];
         let mut items = Vec::new();
-        for pointer in marker.added.iter().rev().filter(|pointer| is_wanted(pointer)) {
+        for pointer in in_order(&marker.added).into_iter().rev().filter(|pointer| is_wanted(pointer)) {
             let listed = Listed::parse(&going.pod, pointer);
             let is_parent = listed.as_ref().is_some_and(|listed| matches!(listed.what, What::Parent));
             if !is_parent && going.kept.contains(pointer) {
@@ -297,6 +297,21 @@ impl<'m> Going<'m> {
     fn others(&self, at: usize) -> impl Iterator<Item = &Listed> {
         self.parts.iter().filter(move |(of, _)| *of > at).map(|(_, listed)| listed)
     }
+}
+
+/// The entries of a marker, each variable before the parts of its value: a marker that takes a variable over has it behind them.
+fn in_order(added: &[String]) -> Vec<&String> {
+    let places: HashMap<&str, &String> = added.iter().map(|pointer| (pointer.as_str(), pointer)).collect();
+    let (mut ordered, mut seen) = (Vec::with_capacity(added.len()), HashSet::new());
+    for pointer in added {
+        // The part has four steps more: `value`, the side, the separator and the text.
+        let variable = pointer.rsplitn(5, '/').last().and_then(|variable| places.get(variable).copied());
+        let is_part = pointer.contains("/env/") && pointer.contains("/value/");
+        ordered.extend(
+            variable.filter(|_| is_part).into_iter().chain([pointer]).filter(|entry| seen.insert(entry.as_str())),
+        );
+    }
+    ordered
 }
 
 /// Whether the entry `pointer` of `marker` is a variable that was created for parts.
@@ -647,6 +662,21 @@ mod tests {
         assert_eq!(undo(&injected, &["q"]).map(|undone| undone.body), Some(without_q));
         assert_eq!(undo(&users, &[]), None);
         assert_eq!(undo(&injected, &["none"]), None);
+    }
+
+    #[test]
+    fn a_variable_goes_with_its_parts_wherever_the_marker_has_it() {
+        let [list, variable, part] =
+            ["", "/J", "/J/value/Append/ /-b"].map(|end| format!("/spec/containers/app/env{end}"));
+        let spec = json!({"containers": [{"name": "app", "env": [{"name": "J", "value": "-b"}]}]});
+        for added in [json!([list, variable, part]), json!([list, part, variable])] {
+            let undone = undo(&marked_pod(&added, &json!([]), &spec), None).unwrap();
+            assert_eq!(
+                (&undone.body["spec"], undone.leftovers.len()),
+                (&json!({"containers": [{"name": "app"}]}), 0),
+                "{added}"
+            );
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) const AUTO: &str = "auto";
 /// A value of an overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Laid {
-    /// The path of the place, as the policy writes it.
+    /// The path of the field that has it, as a policy writes paths.
     pub(crate) path: String,
     /// The text, or what is wrong with what stands there.
     pub(crate) text: Result<String, String>,
@@ -202,27 +202,30 @@ impl Read<'_> {
     fn laid(&mut self, parameter: &Parameter) -> Option<Laid> {
         let places = parameter.places.iter().filter(|place| parameter.overridable && place.is_overlaid());
         let laid = places.filter_map(|place| {
-            let value = self.value(&place.path)?;
+            let (field, value) = self.value(&place.path)?;
             let text = text_of(&value).ok_or_else(|| "must be a text or a number".to_owned());
-            Some(Laid { path: place.path.clone(), text })
+            Some(Laid { path: format!("{}[{}].{field}", self.list, self.name()), text })
         });
         laid.reduce(|one, other| one.and(&other, parameter))
     }
 
-    /// What stands at the place `path`, and is no default.
-    fn value(&mut self, path: &str) -> Option<Value> {
-        let name = self.container.get("name").and_then(Value::as_str).unwrap_or_default();
-        let field = Field::of(path, self.list, name)?;
+    fn name(&self) -> &str {
+        self.container.get("name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// What stands at the place `path`, and the field that has it.
+    fn value(&mut self, path: &str) -> Option<(Field, Value)> {
+        let field = Field::of(path, self.list, self.name())?;
+        self.read.insert(field.clone());
         // As for every container of a pod: a limit alone is the request, too.
         let limit = match &field {
             Field::Amount(of, resource) if of == "requests" => {
-                Field::Amount("limits".to_owned(), resource.clone()).get(self.container)
+                Some(Field::Amount("limits".to_owned(), resource.clone()))
             }
             _ => None,
         };
-        let found = field.get(self.container).or(limit)?.clone();
-        self.read.insert(field);
-        Some(found)
+        let fields = [Some(field), limit].into_iter().flatten();
+        fields.into_iter().find_map(|field| Some((field.clone(), field.get(self.container)?.clone())))
     }
 
     /// The first field that is neither the value of a parameter nor what a server adds.
