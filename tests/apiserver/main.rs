@@ -53,6 +53,7 @@ mod migrate;
 mod monitoring;
 mod neighbours;
 mod others;
+mod overlays;
 mod pages;
 mod parity;
 mod pods;
@@ -117,6 +118,7 @@ const TESTS: &[&[runner::Test]] = &[
     monitoring::TESTS,
     neighbours::TESTS,
     others::TESTS,
+    overlays::TESTS,
     pages::TESTS,
     parity::TESTS,
     pods::TESTS,

@@ -162,7 +162,10 @@ impl Decision {
             acting.iter().filter(|policy| is_meant(policy)).map(|policy| policy.name.clone()).collect()
         };
         let loss = |policy: &Policy| policy.loss(old.stored, new.stored).filter(|_| policy.injects());
-        let lost = names(&|policy| loss(policy).is_some_and(&counts));
+        // An author has applied other values: they belong to all places of the parameter.
+        let is_applied = |policy: &Policy| policy.injects() && policy.has_applied(new.stored) && counts(Loss::Content);
+        let applied = names(&|policy| loss(policy).is_none() && is_applied(policy));
+        let lost = names(&|policy| loss(policy).is_some_and(&counts) || applied.contains(&policy.name));
         let kept = names(&|policy| policy.marker(new.stored).is_some());
         let is_there =
             |policy: &&Arc<Policy>| policy.takes_places() && policy.is_injected_beside(new.stored, enforced());
@@ -179,6 +182,7 @@ impl Decision {
         if lost.is_empty() {
             return decision;
         }
+        decision.renewed = applied.iter().map(|name| (name.clone(), vec![name.clone()])).collect();
         add_overlaid(&mut decision.renewed, policies, new.bare);
         let common_of_loss = Common::of_update(new.bare, site);
         for policy in enforced().filter(|policy| policy.injects()) {

@@ -405,7 +405,7 @@ fn as_written(workload: &Workload, list: &str, container: &RawObject) -> RawObje
     // Only the server writes all of them.
     if DEFAULTED.iter().all(|field| container.get(*field).is_some_and(|value| is_added(container, field, value))) {
         written.retain(|field, value| {
-            !DEFAULTED.contains(&field.as_str()) && !(field == "resources" && *value == json!({}))
+            !(DEFAULTED.contains(&field.as_str()) || field == "resources" && *value == json!({}))
         });
     }
     if !workload.kind.is_pod() {

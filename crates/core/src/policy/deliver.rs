@@ -411,8 +411,7 @@ impl Policy {
     /// The same, with the values of its parameters, and as it was injected.
     pub(crate) fn is_recorded(&self, workload: &Workload) -> bool {
         let differs = || self.marker(workload).is_some_and(|marker| self.as_written().differs_in_values(&marker));
-        let is_changed = || matches!(self.settled(&self.view(workload), Changes::All), Cow::Owned(_));
-        self.is_claimed(workload) && !(self.has_parameters() && (differs() || is_changed()))
+        self.is_claimed(workload) && !(self.has_parameters() && (differs() || self.has_applied(workload)))
     }
 
     /// How much of the policy's content `workload` has, where `others` match, too: containers that they name are not the
@@ -440,6 +439,11 @@ impl Policy {
             return Cow::Borrowed(workload);
         }
         overlay::settled(workload, self.marker_key(), known(), changes)
+    }
+
+    /// Whether the author of `workload` has applied other values to the content that it carries.
+    pub(crate) fn has_applied(&self, workload: &Workload) -> bool {
+        matches!(self.settled(&self.view(workload), Changes::All), Cow::Owned(_))
     }
 
     /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.

@@ -103,11 +103,11 @@ impl Policies {
         if !self.in_order.iter().any(needs) {
             return Cow::Borrowed(self);
         }
-        let (workload, old) = (&*self.settled(workload), old.map(|old| self.settled(old)));
+        let (applied, workload, old) = (workload, &*self.settled(workload), old.map(|old| self.settled(old)));
         let bare = Bare::of(workload, self.at(workload).map(AsRef::as_ref));
         let old_bare = old.as_ref().map(|old| (&**old, Bare::of(old, self.at(old).map(AsRef::as_ref))));
         let old = old_bare.as_ref().map(|(old, bare)| (*old, bare));
-        let sides = Sides { workload, bare: &bare, old, is_new: old.is_none() };
+        let sides = Sides { applied, workload, bare: &bare, old, is_new: old.is_none() };
         let mut policies = self.clone();
         for policy in policies.in_order.iter_mut().filter(|policy| needs(policy)) {
             *policy = Arc::new(policy.at(workload).valued(sides, site));
@@ -214,6 +214,9 @@ fn is_made(workload: &Workload, marker: &Marker) -> bool {
 /// A workload that is judged.
 #[derive(Clone, Copy)]
 struct Sides<'a> {
+    /// As it is.
+    applied: &'a Workload,
+    /// Without the changes that its author has made to values.
     workload: &'a Workload,
     bare: &'a Bare<'a>,
     /// Before an update: the same two.
@@ -325,10 +328,10 @@ impl Policy {
         if !self.has_parameters() {
             return Cow::Borrowed(self);
         }
-        let workload = &*all.settled(workload);
+        let (applied, workload) = (workload, &*all.settled(workload));
         let others = all.at(workload).map(AsRef::as_ref).filter(|other: &&Self| other.name != self.name);
         let bare = Bare::of(workload, std::iter::once(self).chain(others));
-        let sides = Sides { workload, bare: &bare, old: None, is_new: false };
+        let sides = Sides { applied, workload, bare: &bare, old: None, is_new: false };
         Cow::Owned(self.valued(sides, site))
     }
 
@@ -357,6 +360,9 @@ impl Policy {
     fn kept(&self, sides: Sides<'_>, wanted: &[Given], site: &Site) -> Option<Self> {
         let (workload, written) = (&*self.view(sides.workload), self.as_written());
         let marker = self.current_marker(workload)?;
+        if sides.old.is_some() && self.has_applied(sides.applied) {
+            return None;
+        }
         let before = sides.old.and_then(|(old, _)| self.current_marker(&self.view(old)));
         let is_stored = sides.old.is_none() && workload.is_stored();
         let was_there =

@@ -59,7 +59,7 @@ pub struct Parameter {
     pub annotation: Option<String>,
     /// Whether the Namespace may have the value, by that key.
     pub from_namespace: bool,
-    /// Whether an overlay may have the value: see [`Parameters::overlay`].
+    /// Whether an overlay may have the value: a container of the workload, under the name of that of the template.
     pub overridable: bool,
     limits: Limits,
     /// What the places take, of values with an order.
