@@ -90,6 +90,11 @@ fn memory(workload: &Workload) -> (&str, &str) {
     (resources["requests"]["memory"].as_str().unwrap(), resources["limits"]["memory"].as_str().unwrap())
 }
 
+fn of_marker(workload: &Workload) -> Vec<String> {
+    let marker = marker::read(workload, "mesh").unwrap();
+    marker.values.into_iter().chain(marker.added).collect()
+}
+
 fn revision(policy: &Policy) -> Revision {
     Revision::new(&policy.name, 1, Content::of(&policy.spec).unwrap())
 }
@@ -280,13 +285,14 @@ fn an_update_that_takes_the_sidecar_away_and_has_an_overlay_gets_it_back() {
     let updated = new.with_body(new.patched(&patch));
     assert_eq!((memory(&updated), containers(&updated).len()), (("512Mi", "512Mi"), 2));
     assert!(decision.refusal().is_none());
-    // The container alone is taken away: the overlay is the author's, as the marker says.
+    // The container alone is taken away: the author has the overlay no more.
     let mut robbed = old.clone();
     robbed.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().pop();
     let mut decision = Decision::of_update(&policies, [(&old).into(), (&robbed).into()], &site(), |_| true, |_| true);
     let patch = decision.plan(&robbed);
     let updated = robbed.with_body(robbed.patched(&patch));
-    assert_eq!(memory(&updated), ("256Mi", "256Mi"));
+    assert_eq!(memory(&updated), ("128Mi", "128Mi"));
+    assert_eq!(of_marker(&updated), ["/spec/template/spec/containers/proxy"]);
 }
 
 #[test]
@@ -493,5 +499,34 @@ fn a_name_that_is_there_twice_is_no_overlay() {
     for workload in [deployment(&[overlay("256Mi"), overlay("512Mi")]), init(deployment(&[app(), overlay("256Mi")]))] {
         let decision = Decision::of(&Policies::new([policy.clone()]), &workload, &site());
         assert_eq!(decision.rest[0].reason.code, Code::NameConflict, "{}", decision.rest[0].reason.detail);
+    }
+}
+
+#[test]
+fn an_update_that_applies_another_value_gets_it_in_all_places() {
+    let targets = json!([{"group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"]}]);
+    for failure_policy in ["Ignore", "Fail"] {
+        let policy = policy_of("mesh", &json!({"failurePolicy": failure_policy, "targets": targets}));
+        let policies = Policies::new([policy.clone()]);
+        let old = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+        let updated = |limit: &str| {
+            let mut new = old.clone();
+            proxy_mut(&mut new)["resources"]["limits"]["memory"] = json!(limit);
+            let mut decision =
+                Decision::of_update(&policies, [(&old).into(), (&new).into()], &site(), |_| true, |_| true);
+            let patch = decision.plan(&new);
+            assert!(decision.refusal().is_none(), "{limit}");
+            new.with_body(new.patched(&patch))
+        };
+        for limit in ["512Mi", "64Mi"] {
+            let updated = updated(limit);
+            assert_eq!((memory(&updated), containers(&updated).len()), ((limit, limit), 2));
+            assert_eq!(policy.edits(&updated), []);
+            let same = Decision::of_update(&policies, [(&old).into(), (&updated).into()], &site(), |_| true, |_| true)
+                .plan(&updated);
+            assert_eq!(same, Patch::default(), "called again, it changes nothing");
+        }
+        // Out of bounds, it is an edit, and keeps nobody from an update.
+        assert_eq!(memory(&updated("4Gi")), ("256Mi", "4Gi"));
     }
 }
