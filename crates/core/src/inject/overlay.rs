@@ -178,20 +178,36 @@ impl Template {
 
     /// See [`settled`].
     fn settled(&self, workload: &Workload, marker: &Marker, changes: Changes) -> Option<Value> {
-        let parameters = self.overridable_parameters().filter(|_| !workload.kind.is_pod())?;
-        let at = workload.pod_pointer();
-        let (added, mut settled) = (self.as_listed(&at, marker), Settled::of(workload, marker, changes));
+        let parameters = self.overridable_parameters()?;
+        // What was made from a template has the places of that.
+        let is_made = marker::is_of_template(workload, marker);
+        if workload.kind.is_pod() && !is_made {
+            return None;
+        }
+        let changes = if is_made { Changes::Values } else { changes };
+        let (at, made_from) = (workload.pod_pointer(), marker.added.iter().find_map(|pointer| pod_of(pointer)));
+        let from = made_from.filter(|_| is_made).unwrap_or(&at);
+        let added = self.as_listed(from, marker);
+        let mut places = Vec::new();
         for (of, name) in self.own_containers() {
             let fields = parameters.overridable(of, name);
-            for list in LISTS.iter().filter(|_| !fields.is_empty()) {
-                let pointer = format!("{at}{}", PointerBuf::from_tokens(["spec", list, name]));
-                let listed = marker.added.contains(&pointer).then(|| Listed::parse(&at, &pointer)).flatten();
+            for list in LISTS.into_iter().filter(|_| !fields.is_empty()) {
+                let pointer = format!("{from}{}", PointerBuf::from_tokens(["spec", list, name]));
+                let listed = marker.added.contains(&pointer).then(|| Listed::parse(from, &pointer)).flatten();
                 let Some(listed) = listed else { continue };
                 if let Some((wanted, place)) = added.item(&listed) {
-                    settled.settle(list, &listed, (wanted, place), &fields);
+                    places.push(Settling { list, listed, wanted, place, fields: fields.clone() });
                 }
             }
         }
+        let again = if changes == Changes::All { self.overlays(workload) } else { Vec::new() };
+        // As nearly always: nothing is copied.
+        if again.is_empty() && !places.iter().any(|place| place.differs(workload, changes)) {
+            return None;
+        }
+        let mut settled = Settled::of(workload, marker, changes);
+        places.iter().for_each(|place| settled.settle(place));
+        settled.take(again);
         settled.is_changed.then(|| settled.with_marker(&self.marker_key, marker))
     }
 
@@ -270,6 +286,17 @@ pub(super) fn give_back(
     }
 }
 
+/// The pointer of the pod, in the object that a marker was written for, of the container at `pointer`.
+fn pod_of(pointer: &str) -> Option<&str> {
+    marker::container(pointer)?;
+    pointer.rsplitn(4, '/').last()
+}
+
+/// Whether `marker` has an overlay in the list `list`.
+pub(crate) fn is_in(marker: &Marker, list: &str) -> bool {
+    recorded(marker).any(|overlay| overlay.list == list)
+}
+
 /// The overlays of `marker`.
 fn recorded(marker: &Marker) -> impl Iterator<Item = Overlay> {
     marker.values.iter().filter_map(|entry| Overlay::of_entry(entry)).take(MOST)
@@ -293,6 +320,30 @@ impl Overlay {
     }
 }
 
+/// A container of a template in a workload.
+struct Settling<'t> {
+    list: &'static str,
+    listed: Listed,
+    /// As it was injected.
+    wanted: &'t RawObject,
+    place: Place,
+    /// What authors may change.
+    fields: Vec<(Field, &'t Parameter)>,
+}
+
+impl Settling<'_> {
+    /// Whether it is another one than was injected in a field that authors may change.
+    fn differs(&self, workload: &Workload, changes: Changes) -> bool {
+        let there = workload.pod().and_then(|pod| {
+            let place = listed::locate(pod, &self.listed.tokens).ok()?;
+            pod.pointer(&place)?.as_object()
+        });
+        let Some(there) = there else { return changes == Changes::All };
+        let is_other = |field: &Field| !are_same(field, field.get(self.wanted), field.get(there));
+        self.fields.iter().any(|(field, _)| is_other(field)) || Field::Image.get(there).is_none()
+    }
+}
+
 /// A workload whose values go from its containers into the overlays of its marker.
 struct Settled<'w> {
     workload: &'w Workload,
@@ -309,14 +360,8 @@ impl<'w> Settled<'w> {
         Self { workload, marker, changes, body, overlays, is_changed: false }
     }
 
-    /// Gives the container of `list` that is `listed` what `wanted` has in `fields`, and its own values to its overlay.
-    fn settle(
-        &mut self,
-        list: &'static str,
-        listed: &Listed,
-        (wanted, place): (&RawObject, Place),
-        fields: &[(Field, &Parameter)],
-    ) {
+    /// Gives the container what was injected in its fields, and its own values to its overlay.
+    fn settle(&mut self, Settling { list, listed, wanted, place, fields }: &Settling<'_>) {
         let (name, pod) = (name_of(wanted), self.workload.pod_pointer());
         let known = self.overlays.iter().position(|overlay| name_of(&overlay.container) == name);
         let Some(there) = locate(&mut self.body, &pod, listed) else {
@@ -324,8 +369,8 @@ impl<'w> Settled<'w> {
             let items = items_mut(&mut self.body, &pod, list).filter(|_| self.changes == Changes::All);
             if let Some((items, known)) = items.filter(|items| items.iter().all(|item| item["name"] != name)).zip(known)
             {
-                let at = if place == Place::Before { 0 } else { items.len() };
-                items.insert(at, wanted.clone().into());
+                let at = if *place == Place::Before { 0 } else { items.len() };
+                items.insert(at, (*wanted).clone().into());
                 self.overlays.remove(known);
                 self.is_changed = true;
             }
@@ -341,9 +386,16 @@ impl<'w> Settled<'w> {
             let (was, is) = (field.get(wanted).cloned(), field.get(there).cloned());
             let is_new = match is.as_ref().and_then(Field::text) {
                 Some(text) => {
-                    let was = self.marker.value(&parameter.name);
-                    let is_other = self.changes == Changes::All || !parameter.is_same(was.as_deref(), Some(&text));
-                    is_other && parameter.is_settled(&text)
+                    let recorded = self.marker.value(&parameter.name);
+                    let is_value = match self.changes {
+                        Changes::All => true,
+                        // A kubelet expands what was applied without escapes.
+                        Changes::Values => {
+                            let is_plain = !matches!(field, Field::Variable(_)) || !text.contains('$');
+                            is_plain && !parameter.is_same(recorded.as_deref(), Some(&text))
+                        }
+                    };
+                    is_value && parameter.is_settled(&text)
                 }
                 // Taken out of the overlay.
                 None => field.get(&overlay.container).is_some() && !field.is_there(there),
@@ -365,6 +417,17 @@ impl<'w> Settled<'w> {
             None if overlay.container.len() > 1 => self.overlays.push(overlay),
             None => {}
         }
+    }
+
+    /// Takes the containers `again` out, overlays that were applied again although a value leaves their container out.
+    fn take(&mut self, again: Vec<Overlay>) {
+        if again.is_empty() {
+            return;
+        }
+        self.is_changed = true;
+        self.body = without(&self.workload.with_body(std::mem::take(&mut self.body)), &again);
+        self.overlays.retain(|old| again.iter().all(|new| name_of(&new.container) != name_of(&old.container)));
+        self.overlays.extend(again);
     }
 
     /// The body, in which the marker under `key` has the overlays.

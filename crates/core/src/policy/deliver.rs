@@ -441,9 +441,12 @@ impl Policy {
         overlay::settled(workload, self.marker_key(), known(), changes)
     }
 
-    /// Whether the author of `workload` has applied other values to the content that it carries.
+    /// Whether `workload` has exactly the present content, but that its author has applied other values.
     pub(crate) fn has_applied(&self, workload: &Workload) -> bool {
-        matches!(self.settled(&self.view(workload), Changes::All), Cow::Owned(_))
+        let view = self.view(workload);
+        let settled = self.settled(&view, Changes::All);
+        let is_exact = || self.marker(&settled).is_some_and(|marker| self.carries_values(&settled, &marker));
+        matches!(settled, Cow::Owned(_)) && is_exact()
     }
 
     /// Whether the policy has been injected into `workload`: the marker has the current hash, and all content is there.

@@ -8,6 +8,8 @@ use crate::api::v1alpha1::Place;
 use crate::inject::Template;
 use crate::inject::listed::{Listed, What, locate};
 use crate::inject::marker::{self, Marker};
+
+use crate::inject::overlay;
 use crate::inject::owners::{self, inherit_created};
 use crate::inject::tables::{Scope, key_in};
 use crate::workload::Workload;
@@ -52,17 +54,20 @@ struct MixedList {
 }
 
 impl MixedList {
-    /// The list at `list`, whose own items are those for which `is_own` is true. `marked`: the pointers of all markers.
+    /// The list at `list`, whose own items are those for which `is_own` is true. `marked`: the pointers of all markers. `marker` is that of
+    /// the own items.
     fn of(
         workload: &Workload,
         list: &[String],
         what: What,
-        marked: &HashSet<String>,
+        (marked, marker): (&HashSet<String>, &Marker),
         is_own: impl Fn(&str) -> bool,
     ) -> Option<Self> {
         let pod = workload.pod()?;
         let items = pod.pointer(&locate(pod, list).ok()?)?.as_array()?;
-        let is_ordered = !matches!(what, What::Item(list) if list.scope != Scope::Containers);
+        // An author who applies an overlay again moves it to its place in the manifest.
+        let is_ordered =
+            !matches!(what, What::Item(list) if list.scope != Scope::Containers || overlay::is_in(marker, list.field));
         let mut row = Self { others: Vec::new(), own: Vec::new(), is_ordered };
         for item in items {
             let key = key_of(list, item);
@@ -137,7 +142,9 @@ pub(super) fn is_in_place(workload: &Workload, template: &Template, marker: &Mar
             return false;
         }
         let Some(what) = own.values().next().map(|listed| listed.what) else { return true };
-        let Some(row) = MixedList::of(workload, list, what, &marked, |key| own.contains_key(key)) else { return true };
+        let Some(row) = MixedList::of(workload, list, what, (&marked, marker), |key| own.contains_key(key)) else {
+            return true;
+        };
         let places = row.own.iter().filter_map(|(key, gap)| Some((template.item(&own[key])?.1, *gap, key.as_str())));
         let places: Vec<(Place, usize, &str)> = places.collect();
         // The user had no items in a list that was created.
@@ -186,7 +193,7 @@ pub(super) fn settle(
     let at = before.pod_pointer();
     let (settling, mut earlier) = (Settling { before, template, marked: marked(before) }, lists(&at, old, shared));
     for (list, own) in lists(&at, new, shared) {
-        settling.list(after, &list, &own, &earlier.remove(&list).unwrap_or_default());
+        settling.list(after, (&list, new), &own, &earlier.remove(&list).unwrap_or_default());
     }
     settling.parts(after, old, new);
     keep_created(before, &template.policy, new);
@@ -205,11 +212,11 @@ struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    /// Moves the items `own` of the list at `list`, which were `earlier`.
+    /// Moves the items `own` of the list at `list` in the marker `new`, which were `earlier`.
     fn list(
         &self,
         after: &mut Value,
-        list: &[String],
+        (list, new): (&[String], &Marker),
         own: &BTreeMap<String, Listed>,
         earlier: &BTreeMap<String, Listed>,
     ) {
@@ -220,7 +227,8 @@ impl Settling<'_> {
         // A volume that stays because it is mounted is no longer the policy's.
         let stays = |key: &str| !own.contains_key(key) && items.iter().any(|item| key_of(list, item) == key);
         let was_own: HashSet<&String> = earlier.keys().filter(|key| !stays(key)).collect();
-        let Some(row) = MixedList::of(before, list, what, marked, |key| was_own.contains(&key.to_owned())) else {
+        let Some(row) = MixedList::of(before, list, what, (marked, new), |key| was_own.contains(&key.to_owned()))
+        else {
             return;
         };
         let (mut mine, others): (Vec<Value>, Vec<Value>) =

@@ -210,7 +210,7 @@ fn a_value_that_is_applied_later_is_a_new_value_and_no_edit() {
         assert_eq!(memory(&copied), ("512Mi", "512Mi"));
         let next = policy_of("mesh", &json!({"position": {"containers": "Before"}}));
         let rolled = update(&applied, &policy, &next).unwrap();
-        assert_eq!((memory(&rolled), &containers(&rolled)[0]["name"]), (("512Mi", "512Mi"), &json!("proxy")));
+        assert_eq!((memory(&rolled), &containers(&rolled)[1]["name"]), (("512Mi", "512Mi"), &json!("proxy")));
     }
 }
 
@@ -529,4 +529,110 @@ fn an_update_that_applies_another_value_gets_it_in_all_places() {
         // Out of bounds, it is an edit, and keeps nobody from an update.
         assert_eq!(memory(&updated("4Gi")), ("256Mi", "4Gi"));
     }
+}
+
+#[test]
+fn what_is_made_from_a_template_with_an_applied_value_has_the_sidecar() {
+    for (more, owner) in [
+        (json!({"failurePolicy": "Fail"}), ("ReplicaSet", "apps/v1")),
+        (json!({"failurePolicy": "Fail", "nativeSidecars": "Always"}), ("ReplicaSet", "apps/v1")),
+    ] {
+        let policy = policy_of("mesh", &more);
+        let template = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+        let made = |level: &str| {
+            let pod_template = &template.body["spec"]["template"];
+            let text = pod_template.to_string().replace(r#""value":"info""#, &format!(r#""value":"{level}""#));
+            let made_of: Value = serde_json::from_str(&text).unwrap();
+            let mut made = pod(&[], &json!({}));
+            made.body["spec"] = made_of["spec"].clone();
+            made.body["metadata"]["annotations"] = made_of["metadata"]["annotations"].clone();
+            made.body["metadata"]["ownerReferences"] =
+                json!([{"kind": owner.0, "apiVersion": owner.1, "name": "web-1", "controller": true}]);
+            let mut decision = Decision::of(&Policies::new([policy.clone()]), &made, &site());
+            let patch = decision.plan(&made);
+            (patch, decision.rest[0].reason.code)
+        };
+        assert_eq!(made("info"), (Patch::default(), Code::AlreadyInjected));
+        assert_eq!(made("debug"), (Patch::default(), Code::AlreadyInjected), "{more}");
+        assert_ne!(made("other").1, Code::AlreadyInjected, "no value of the parameter");
+    }
+}
+
+#[test]
+fn an_update_changes_nothing_but_values_of_the_present_content() {
+    let more = |image: &str| {
+        json!({
+            "targets": [{"group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"]}],
+            "template": {"containers": [{"name": "proxy", "image": image, "env": [{"name": "LEVEL", "value": "info"}],
+                "resources": {"requests": {"memory": "128Mi"}, "limits": {"memory": "128Mi"}}}]},
+        })
+    };
+    let (policy, next) = (policy_of("mesh", &more("proxy:1")), policy_of("mesh", &more("proxy:2")));
+    let old = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    let planned = |policy: &Arc<Policy>, edit: &dyn Fn(&mut Value)| {
+        let mut new = old.clone();
+        proxy_mut(&mut new)["resources"]["limits"]["memory"] = json!("512Mi");
+        edit(proxy_mut(&mut new));
+        let policies = Policies::new([policy.clone()]);
+        let mut decision = Decision::of_update(&policies, [(&old).into(), (&new).into()], &site(), |_| true, |_| true);
+        decision.plan(&new)
+    };
+    assert_ne!(planned(&policy, &|_| {}), Patch::default());
+    assert_eq!(planned(&policy, &|proxy| proxy["args"] = json!(["--own"])), Patch::default(), "an edit stays");
+    assert_eq!(planned(&policy, &|proxy| proxy["env"][0]["value"] = json!("none")), Patch::default(), "out of bounds");
+    let knowing = Arc::new(Policy::clone(&next).knowing(Arc::new([Arc::new(revision(&policy))])));
+    assert_eq!(planned(&knowing, &|_| {}), Patch::default(), "a rollout brings the next revision");
+}
+
+#[test]
+fn an_overlay_of_a_container_that_is_switched_off_is_taken_out_again() {
+    let policy = policy_of(
+        "mesh",
+        &json!({
+            "targets": [{"group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"]}],
+            "parameters": [
+                {"name": "memory", "type": "Quantity", "paths": ["containers[proxy].resources.limits.memory"], "overridable": true},
+                {"name": "enabled", "type": "Boolean", "paths": ["containers[proxy]"], "expression": "false"},
+            ],
+        }),
+    );
+    let old = stored(&policy, &deployment(&[app(), overlay("256Mi")]));
+    assert_eq!(containers(&old), &vec![app()]);
+    let mut new = old.clone();
+    new.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(overlay("512Mi"));
+    let policies = Policies::new([policy.clone()]);
+    let mut decision = Decision::of_update(&policies, [(&old).into(), (&new).into()], &site(), |_| true, |_| true);
+    let updated = new.with_body(new.patched(&decision.plan(&new)));
+    assert_eq!(containers(&updated), &vec![app()]);
+    assert_eq!(containers(&new.with_body(inject::undo(&updated, None).unwrap().body)).len(), 2);
+}
+
+#[test]
+fn a_text_that_a_kubelet_would_expand_is_an_edit() {
+    let policy = policy_of(
+        "mesh",
+        &json!({"parameters": [
+            {"name": "level", "paths": ["containers[proxy].env[LEVEL].value"], "overridable": true},
+        ]}),
+    );
+    let mut applied =
+        stored(&policy, &deployment(&[app(), json!({"name": "proxy", "env": [{"name": "LEVEL", "value": "a"}]})]));
+    for (text, is_edit) in [("b", false), ("$(TOKEN)", true), ("$$(TOKEN)", true)] {
+        proxy_mut(&mut applied)["env"][0]["value"] = json!(text);
+        assert_eq!(!policy.edits(&applied).is_empty(), is_edit, "{text}");
+    }
+}
+
+#[test]
+fn a_sidecar_stays_where_the_manifest_has_its_overlay() {
+    let policy = policy();
+    let injected = stored(&policy, &deployment(&[overlay("256Mi"), app()]));
+    let mut applied = injected.clone();
+    applied.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().reverse();
+    assert_eq!(carries(&applied, &policy, &site()), Carries::This);
+    assert_eq!(update(&applied, &policy, &policy).unwrap().body, applied.body);
+    // Without an overlay, the side is that of the policy.
+    let mut moved = stored(&policy, &deployment(&[app()]));
+    moved.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().reverse();
+    assert_ne!(carries(&moved, &policy, &site()), Carries::This);
 }
