@@ -233,9 +233,13 @@ impl<'a> Look<'a> {
 
     fn tell_unknown(&self, work: &mut Work<'_>) {
         let known = || self.parameters.iter().filter_map(|parameter| parameter.annotation.as_deref());
-        for (key, (place, count)) in &self.unknown {
+        for (number, (key, (place, count))) in self.unknown.iter().enumerate() {
             let key = cut(key, 128);
-            let meant = known().find(|known| strsim::damerau_levenshtein(known, &key) <= TYPOS);
+            // Another secret is no misspelt one, and users can write any number of keys.
+            let is_compared = self.injector.secret(&key).is_none() && number < MOST_COMPARED;
+            let is_near = |known: &&str| known.len().abs_diff(key.len()) <= TYPOS;
+            let near = known().filter(is_near).filter(|_| is_compared);
+            let meant = near.into_iter().find(|known| strsim::damerau_levenshtein(known, &key) <= TYPOS);
             let meant = meant.map(|meant| format!("; did you mean `{meant}`?"));
             let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
             let otherwise = match self.injector.secret(&key) {
@@ -266,6 +270,9 @@ impl<'a> Look<'a> {
         }
     }
 }
+
+/// The most unknown annotations that are compared with those of parameters.
+const MOST_COMPARED: usize = 100;
 
 /// The keys of the annotations of `metadata`.
 fn keys(metadata: &Value) -> impl Iterator<Item = &str> {

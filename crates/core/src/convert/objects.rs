@@ -2,6 +2,7 @@
 
 use super::{Weight, Work, injectors};
 use crate::manifest::{File, Kinds, Lines, Location, Manifest, Object};
+use crate::outside::escaped;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::rc::Rc;
@@ -98,7 +99,7 @@ impl<'a> Source<'a> {
 
     /// Its name in a sentence: `ConfigMap sidecar-initializer`.
     pub(super) fn title(&self) -> String {
-        format!("{} {}", self.kind, self.name())
+        format!("{} {}", escaped(self.kind), escaped(self.name()))
     }
 }
 

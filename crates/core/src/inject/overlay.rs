@@ -188,8 +188,9 @@ impl Template {
         let (at, made_from) = (workload.pod_pointer(), marker.added.iter().find_map(|pointer| pod_of(pointer)));
         let from = made_from.filter(|_| is_made).unwrap_or(&at);
         let added = self.as_listed(from, marker);
-        let mut places = Vec::new();
+        let (mut places, mut unlisted) = (Vec::new(), false);
         for (of, name) in self.own_containers() {
+            let known = places.len();
             let fields = parameters.overridable(of, name);
             for list in LISTS.into_iter().filter(|_| !fields.is_empty()) {
                 let pointer = format!("{from}{}", PointerBuf::from_tokens(["spec", list, name]));
@@ -199,8 +200,9 @@ impl Template {
                     places.push(Settling { list, listed, wanted, place, fields: fields.clone() });
                 }
             }
+            unlisted |= places.len() == known;
         }
-        let again = if changes == Changes::All { self.overlays(workload) } else { Vec::new() };
+        let again = if unlisted && changes == Changes::All { self.overlays(workload) } else { Vec::new() };
         // As nearly always: nothing is copied.
         if again.is_empty() && !places.iter().any(|place| place.differs(workload, changes)) {
             return None;
@@ -217,8 +219,8 @@ impl Template {
 }
 
 /// `workload` as if its author had not made these `changes` to the content under the marker `key`, which one of `known` added: with the
-/// values of the marker in their places, and those of the author in the overlays of the marker. Pods keep what they have: others resize
-/// them.
+/// values of the marker in their places, and those of the author in the overlays of the marker. A pod that was injected itself keeps what
+/// it has: others resize it.
 pub(crate) fn settled<'w, 't>(
     workload: &'w Workload,
     key: &str,
@@ -286,7 +288,7 @@ pub(super) fn give_back(
     }
 }
 
-/// The pointer of the pod, in the object that a marker was written for, of the container at `pointer`.
+/// The pointer of the pod in which a marker lists the container at `pointer`; none if that is no container.
 fn pod_of(pointer: &str) -> Option<&str> {
     marker::container(pointer)?;
     pointer.rsplitn(4, '/').last()

@@ -10,6 +10,11 @@ use crate::api::violation::Violation;
 use crate::expansion;
 use serde_json::{Value, json};
 
+/// The annotation that names the container of kubectl's `exec` and `logs`.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+/// The beginning of annotations that name a profile of AppArmor for a container.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 /// A fault: the field, and a sentence that follows on it.
 type Fault = (String, String);
 
@@ -98,17 +103,26 @@ impl Part<'_> {
             references.into_iter().any(|at| expansion::name(&text.text, at) == variable)
         };
         match self {
-            Self::Container(name) => keys.ends_with(&["resourceFieldRef", "containerName"]) && text.text == *name,
+            Self::Container(name) => {
+                // The value of an annotation, or its key.
+                let is_default = keys == ["metadata", "annotations", DEFAULT_CONTAINER];
+                let of_key = keys.last().and_then(|key| key.strip_prefix(APP_ARMOR));
+                (is_default || keys.ends_with(&["resourceFieldRef", "containerName"])) && text.text == *name
+                    || keys.starts_with(&["metadata", "annotations"]) && of_key == Some(name)
+            }
             Self::Volume(name) => {
-                let is_mount = keys.ends_with(&["volumeMounts", "name"]) || keys.ends_with(&["volumeDevices", "name"]);
-                is_mount && text.text == *name
+                let fields = [["volumeMounts", "name"], ["volumeDevices", "name"], ["fileKeyRef", "volumeName"]];
+                fields.iter().any(|field| keys.ends_with(field)) && text.text == *name
             }
             Self::Variable(name) => {
                 matches!(keys[..], ["env", "value"] | ["volumeMounts", "subPathExpr"]) && refers(name)
             }
             Self::Own(list, container, name) => {
-                let is_expanded =
-                    matches!(keys[1..], ["args" | "command"] | ["env", "value"] | ["volumeMounts", "subPathExpr"]);
+                // A kubelet expands the commands of probes, and not those of hooks.
+                let is_expanded = matches!(
+                    keys[1..],
+                    ["args" | "command"] | ["env", "value"] | ["volumeMounts", "subPathExpr"] | [_, "exec", "command"]
+                );
                 is_expanded && text.path.starts_with(&format!("{list}[{container}].")) && refers(name)
             }
         }

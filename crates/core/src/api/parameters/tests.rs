@@ -1017,14 +1017,23 @@ fn what_a_boolean_leaves_out_nothing_else_needs() {
                 "env": [
                     { "name": "LEVEL", "value": "1" }, { "name": "ADDRESS", "value": "a" }, { "name": "URL", "value": "http://$(ADDRESS)" },
                     { "name": "CPU", "valueFrom": { "resourceFieldRef": { "containerName": "debug", "resource": "limits.cpu" } } },
+                    { "name": "FILE", "valueFrom": { "fileKeyRef": { "volumeName": "file", "path": "a.env", "key": "A" } } },
+                    { "name": "PROBED", "value": "1" }, { "name": "HOOKED", "value": "1" },
                 ],
                 "volumeMounts": [{ "name": "tmp", "mountPath": "/tmp" }],
+                "livenessProbe": { "exec": { "command": ["check", "$(PROBED)"] } },
+                "lifecycle": { "preStop": { "exec": { "command": ["end", "$(HOOKED)"] } } },
             },
             { "name": "debug", "image": "a:1", "env": [{ "name": "LEVEL", "value": "1" }], "envFrom": [{ "configMapRef": { "name": "c" } }],
               "args": ["$(LEVEL)"] },
+            { "name": "armed", "image": "a:1" },
+            { "name": "chosen", "image": "a:1" },
         ],
+        "metadata": { "annotations": {
+            "container.apparmor.security.beta.kubernetes.io/armed": "runtime/default", "kubectl.kubernetes.io/default-container": "chosen",
+        } },
         "env": [{ "name": "PROXY", "value": "a" }, { "name": "ALL", "value": "$(PROXY)" }],
-        "volumes": [{ "name": "tmp", "emptyDir": {} }, { "name": "unused", "emptyDir": {} }],
+        "volumes": [{ "name": "tmp", "emptyDir": {} }, { "name": "unused", "emptyDir": {} }, { "name": "file", "emptyDir": {} }],
     });
     let faults = |paths: &[&str]| -> Vec<String> {
         let parameters = declared(&json!([{ "name": "on", "type": "Boolean", "paths": paths }]));
@@ -1054,6 +1063,14 @@ fn what_a_boolean_leaves_out_nothing_else_needs() {
         (&["volumes[tmp]"], behind("tmp", "containers[envoy].volumeMounts[tmp].name")),
         (&["volumes[tmp]", "containers[envoy]"], vec![]),
         (&["volumes[unused]"], vec![]),
+        (&["volumes[file]"], behind("file", "containers[envoy].env[FILE].valueFrom.fileKeyRef.volumeName")),
+        (&["containers[envoy].env[PROBED]"], behind("$(PROBED)", "containers[envoy].livenessProbe.exec.command[1]")),
+        (&["containers[envoy].env[HOOKED]"], vec![]),
+        (
+            &["containers[armed]"],
+            behind("runtime/default", "metadata.annotations.container.apparmor.security.beta.kubernetes.io/armed"),
+        ),
+        (&["containers[chosen]"], behind("chosen", "metadata.annotations.kubectl.kubernetes.io/default-container")),
         (&["env[PROXY]"], behind("$(PROXY)", "env[ALL].value")),
         (&["env[ALL]"], vec![]),
     ] {
