@@ -200,7 +200,7 @@ impl Template {
                     places.push(Settling { list, listed, wanted, place, fields: fields.clone() });
                 }
             }
-            unlisted |= places.len() == known;
+            unlisted |= !fields.is_empty() && places.len() == known;
         }
         let again = if unlisted && changes == Changes::All { self.overlays(workload) } else { Vec::new() };
         // As nearly always: nothing is copied.
