@@ -65,12 +65,14 @@ pub(crate) fn holds(workload: &Workload, policies: &Policies, site: &Site) {
     }
     // Known content of earlier revisions, of policies whose place one takes, and with values of another workload, goes first.
     let base = decision.original(workload).into_owned();
-    let has_replaced = decision.replaced().next().is_some() || base.body != workload.body;
+    let after = workload.with_body(workload.patched(&patch));
+    let overlays = overlays(&after);
+    let has_replaced = decision.replaced().next().is_some() || base.body != workload.body || !overlays.is_empty();
     assert!(has_replaced || patch.iter().all(|operation| matches!(operation, PatchOperation::Add(_))), "{patch}");
     let injected: Vec<Arc<Policy>> = decision.inject.clone();
-    let after = workload.with_body(workload.patched(&patch));
     let markers: Vec<_> = injected.iter().map(|policy| marker::key(&policy.name)).collect();
-    assert!(is_kept(&base.body, &after.body, &markers), "{} has become {}", base.body, after.body);
+    let own = without(&base, &overlays);
+    assert!(is_kept(&own, &after.body, &markers), "{own} has become {}", after.body);
     for policy in &injected {
         let marker = marker::read(&after, &policy.name).expect("whoever is injected has a marker");
         assert_eq!(marker.hash, policy.template_hash());
@@ -89,12 +91,38 @@ pub(crate) fn holds(workload: &Workload, policies: &Policies, site: &Site) {
     }
 }
 
+/// The names of the overlays in the markers on `workload`, in place of which the sidecar is.
+fn overlays(workload: &Workload) -> Vec<String> {
+    let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
+    let policies = annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(MARKER_PREFIX));
+    let entries = policies.filter_map(|policy| marker::read(workload, policy)).flat_map(|marker| marker.values);
+    let name = |entry: &String| {
+        let (_, container) = entry.split_once('=').filter(|(place, _)| place.contains('/'))?;
+        let container: Value = serde_json::from_str(&container.replace("~0", "~")).ok()?;
+        container["name"].as_str().map(str::to_owned)
+    };
+    entries.collect::<Vec<_>>().iter().filter_map(name).collect()
+}
+
+/// The body of `workload` without the containers of these `names`.
+fn without(workload: &Workload, names: &[String]) -> Value {
+    let mut body = workload.body.clone();
+    for list in ["containers", "initContainers"].iter().filter(|_| !names.is_empty()) {
+        let items = body.pointer_mut(&format!("{}/spec/{list}", workload.pod_pointer())).and_then(Value::as_array_mut);
+        if let Some(items) = items {
+            items.retain(|item| item["name"].as_str().is_none_or(|name| !names.iter().any(|other| other == name)));
+        }
+    }
+    body
+}
+
 /// Removes the marked content at once, and policy by policy. Without earlier markers this restores the `original`.
 /// Unmarked content never changes.
 fn is_given_back(workload: &Workload, original: Option<&Value>, policies: &[String]) {
     let Some(undone) = inject::undo(workload, None) else { return };
     let markers: Vec<_> = undone.policies.iter().map(|policy| marker::key(policy)).collect();
-    assert!(is_kept(&undone.body, &workload.body, &markers), "{} was {}", undone.body, workload.body);
+    let own = without(&workload.with_body(undone.body.clone()), &overlays(workload));
+    assert!(is_kept(&own, &workload.body, &markers), "{own} was {}", workload.body);
     let Some(original) = original.filter(|original| !original.to_string().contains(MARKER_PREFIX)) else { return };
     // A remaining mount keeps its volume.
     let mut leftovers = undone.leftovers;
