@@ -221,7 +221,8 @@ impl Decision {
         let mut kept: Vec<Left> = Vec::new();
         while !renewed.is_empty() {
             let seen = without_content(workload, &renewed, &adding);
-            let mut decision = Self::of_bare(policies, [&seen, &without(workload, &renewed, &adding)], site);
+            let mut decision =
+                Self::of_bare(policies, [&seen, &without_overlays(seen.clone(), &renewed, &adding)], site);
             let before = (renewed.clone(), adding.len());
             let is_injected = |name: &str| decision.inject.iter().any(|policy| policy.name == name);
             renewed.retain(|name, _| is_injected(name));
@@ -609,7 +610,7 @@ impl Decision {
             let names = Renewed::from([(left.policy.name.clone(), vec![left.policy.name.clone()])]);
             let adding = std::slice::from_ref(&left.policy);
             let seen = without_content(workload, &names, adding);
-            let bare = Self::of_bare(policies, [&seen, &without(workload, &names, adding)], site);
+            let bare = Self::of_bare(policies, [&seen, &without_overlays(seen.clone(), &names, adding)], site);
             if bare.injects(&left.policy) {
                 let detail =
                     format!("has the template {hash} of another version (now {})", left.policy.template_hash());
@@ -938,7 +939,11 @@ fn add_overlaid(renewed: &mut Renewed, policies: &Policies, workload: &Workload)
 /// `workload` without what the markers in `renewed` list, and without overlays of those policies. Volumes that one of `adding` adds again go
 /// even if a container of the user mounts them.
 fn without(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Workload {
-    let mut bare = without_content(workload, renewed, adding);
+    without_overlays(without_content(workload, renewed, adding), renewed, adding)
+}
+
+/// `bare` without overlays of the policies in `renewed`.
+fn without_overlays(mut bare: Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Workload {
     for policy in adding.iter().filter(|policy| renewed.contains_key(&policy.name)) {
         if let Some(body) = policy.as_written().without_overlays(&policy.view(&bare)) {
             bare = bare.with_body(body);
@@ -947,7 +952,7 @@ fn without(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Wo
     bare
 }
 
-/// The same, with the overlays.
+/// `workload` without what the markers in `renewed` list, with the overlays.
 fn without_content(workload: &Workload, renewed: &Renewed, adding: &[Arc<Policy>]) -> Workload {
     let returns = |volume: &str| adding.iter().any(|policy| has_volume(&policy.as_written().spec, volume));
     let has = |overlay: &Overlay| adding.iter().any(|policy| policy.as_written().has_overlay(overlay));

@@ -147,7 +147,7 @@ impl Template {
         let (mut found, mut count) = (Vec::new(), HashMap::<&str, usize>::new());
         for list in LISTS {
             let items = spec.get(list).and_then(Value::as_array).into_iter().flatten();
-            let items = items.filter(|item| item["name"].as_str().is_none_or(|name| !injected.contains(name)));
+            let items = items.filter(|item| is_own(item, &injected));
             for (index, container) in items.enumerate().filter_map(|(index, item)| Some((index, item.as_object()?))) {
                 let name = name_of(container);
                 let Some(of) = own.get(name).copied() else { continue };
@@ -210,7 +210,7 @@ impl Template {
         let mut settled = Settled::of(workload, marker, changes);
         places.iter().for_each(|place| settled.settle(place));
         settled.take(again);
-        settled.is_changed.then(|| settled.with_marker(&self.marker_key, marker))
+        settled.is_changed.then(|| settled.with_marker(&self.marker_key))
     }
 
     fn overridable_parameters(&self) -> Option<&Parameters> {
@@ -279,9 +279,9 @@ pub(super) fn give_back(
         if !there.insert(name_of(&overlay.container).to_owned()) {
             continue;
         }
-        let is_own = |item: &Value| item["name"].as_str().is_none_or(|name| !injected.contains(name));
         let before = away.iter().filter(|other| other.list == overlay.list && other.index < overlay.index).count();
-        let own: Vec<usize> = items.iter().enumerate().filter(|(_, item)| is_own(item)).map(|(at, _)| at).collect();
+        let own: Vec<usize> =
+            items.iter().enumerate().filter(|(_, item)| is_own(item, &injected)).map(|(at, _)| at).collect();
         let at = own.get(overlay.index.saturating_sub(before)).copied();
         let at = at.unwrap_or_else(|| own.last().map_or(0, |last| last + 1));
         items.insert(at, overlay.container.into());
@@ -433,7 +433,8 @@ impl<'w> Settled<'w> {
     }
 
     /// The body, in which the marker under `key` has the overlays.
-    fn with_marker(mut self, key: &str, marker: &Marker) -> Value {
+    fn with_marker(mut self, key: &str) -> Value {
+        let marker = self.marker;
         let values = marker.values.iter().filter(|entry| Overlay::of_entry(entry).is_none()).cloned();
         let values = values.chain(self.overlays.iter().map(Overlay::entry)).collect();
         let annotations = format!("{}/metadata/annotations", self.workload.pod_pointer());
@@ -455,7 +456,12 @@ fn locate<'b>(body: &'b mut Value, pod: &str, listed: &Listed) -> Option<&'b mut
 fn own_containers(workload: &Workload, list: &str) -> usize {
     let injected = marker::containers(workload, &[]);
     let items = workload.pod_spec().and_then(|spec| spec.get(list)?.as_array()).into_iter().flatten();
-    items.filter(|item| item["name"].as_str().is_none_or(|name| !injected.contains(name))).count()
+    items.filter(|item| is_own(item, &injected)).count()
+}
+
+/// Whether the container `item` is of the author: `injected` are the names of those of policies.
+fn is_own(item: &Value, injected: &HashSet<String>) -> bool {
+    item["name"].as_str().is_none_or(|name| !injected.contains(name))
 }
 
 /// Whether two values of `field` are the same, as 1Gi and 1024Mi are.

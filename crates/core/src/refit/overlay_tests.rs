@@ -376,7 +376,7 @@ fn an_author_who_takes_the_overlay_out_of_the_manifest_keeps_the_sidecar() {
     let updated = update(&applied, &policy, &policy).unwrap();
     assert_eq!((memory(&updated), containers(&updated).len()), (("128Mi", "128Mi"), 2));
     assert_eq!(inject::undo(&updated, None).unwrap().body["spec"]["template"]["spec"]["containers"], json!([app()]));
-    // Without an overlay, whoever takes the container away wants it away.
+    // Without an overlay, the container stays away.
     let mut robbed = stored(&policy, &deployment(&[app()]));
     robbed.body["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().pop();
     update(&robbed, &policy, &policy).unwrap_err();
@@ -526,7 +526,7 @@ fn an_update_that_applies_another_value_gets_it_in_all_places() {
                 .plan(&updated);
             assert_eq!(same, Patch::default(), "called again, it changes nothing");
         }
-        // Out of bounds, it is an edit, and keeps nobody from an update.
+        // A value out of bounds is an edit. The update is allowed.
         assert_eq!(memory(&updated("4Gi")), ("256Mi", "4Gi"));
     }
 }
